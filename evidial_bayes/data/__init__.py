@@ -1,0 +1,1 @@
+"""Codebook, tables and panels: what comes in at the door, checked once."""
