@@ -1,0 +1,1 @@
+"""References: state probabilities and joint state draws for every cell, whatever made them."""
