@@ -1,0 +1,1 @@
+"""Uncertainty: resampling of participants, intervals and the split of variance."""
