@@ -1,0 +1,1 @@
+"""Outputs: tables, figures and console text, written atomically."""
