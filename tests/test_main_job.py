@@ -67,14 +67,16 @@ def test_healthver_state_shares_are_those_of_an_independent_program(healthver):
 
 def test_healthver_audit_counts_what_a_spreadsheet_would(healthver):
     panel, predictions, _, reference = healthver
-    table = audit(jax.random.key(1), predictions, panel, reference, Uncertainty(draws=500), rival=plurality(panel)).table
+    settings = Uncertainty(draws=500)
+    table = audit(jax.random.key(1), predictions, panel, reference, settings, rival=plurality(panel)).table
     wide = table.set_index(["model", "method", "metric"])["estimate"].unstack()
     assert len(wide) == 9
     merged = predictions.merge(panel.cells["native_label"], left_on="cell_id", right_index=True)
     for system, rows in merged.groupby(["model", "method"]):
         answered = rows[~rows["prediction"].isin(["abstain", "failed"])]
         assert wide.loc[system, "coverage"] == pytest.approx(len(answered) / len(rows))
-        assert wide.loc[system, "accuracy"] == pytest.approx((answered["prediction"] == answered["native_label"]).mean())
+        right = (answered["prediction"] == answered["native_label"]).mean()
+        assert wide.loc[system, "accuracy"] == pytest.approx(right)
     shares = ["correct_supported", "correct_unsupported", "correct_opposed", "correct_unresolved"]
     np.testing.assert_allclose(wide[[*shares, "incorrect", "not_answered"]].sum(axis=1), 1)
     assert (table["lower"] <= table["estimate"] + 1e-12).all()
