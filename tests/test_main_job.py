@@ -85,18 +85,30 @@ def test_healthver_audit_counts_what_a_spreadsheet_would(healthver):
 
 def test_another_source_of_uncertainty_never_narrows_the_mean_width_on_the_demo(demo):
     panel, predictions, reference = demo
-    width = {}
+    width, error = {}, {}
     for size in range(4):
         for on in combinations(SOURCES, size):
             # Many draws: the ends of an interval of 4,000 have an error of their own that hides small sources.
             settings = Uncertainty(draws=40_000, **{source: source in on for source in SOURCES})
             draws = audit_draws(jax.random.key(2), predictions, panel, reference, settings)
-            ends = draws[["ucr", "hit_caliber"]].quantile([0.025, 0.975], "draw")
-            width[frozenset(on)] = float(ends.diff("quantile").mean("system").to_array().mean())
+            batches = [mean_width(draws.isel(draw=slice(i, None, 10))) for i in range(10)]
+            width[frozenset(on)] = mean_width(draws)
+            error[frozenset(on)] = np.std(batches, ddof=1) / np.sqrt(len(batches))
     assert width[frozenset()] == 0
     for on, wide in width.items():
         for source in on:
-            assert wide >= width[on - {source}], f"{sorted(on)} is narrower than without {source}"
+            fewer = on - {source}
+            slack = 2 * np.hypot(error[on], error[fewer])
+            assert wide >= width[fewer] - slack, f"{sorted(on)} is narrower than without {source}"
+    # All three together are wider than the conditional bootstrap, beyond any Monte Carlo error.
+    conditional = frozenset({"participants"})
+    assert width[frozenset(SOURCES)] > width[conditional] + 2 * np.hypot(error[frozenset(SOURCES)], error[conditional])
+
+
+def mean_width(draws):
+    """Width of the 95 % intervals of UCR and hit caliber, averaged over systems."""
+    ends = draws[["ucr", "hit_caliber"]].quantile([0.025, 0.975], "draw")
+    return float(ends.diff("quantile").mean("system").to_array().mean())
 
 
 def test_the_demo_reference_finds_the_states_that_made_the_votes(demo):
