@@ -84,6 +84,16 @@ def test_help_names_only_settings_that_exist(evidial, command):
         assert key.rstrip(".") in known, key
 
 
+def test_a_codebook_of_ones_own_comes_from_a_folder(evidial):
+    mine = Path("mine/codebook/rubric.yaml")
+    mine.parent.mkdir(parents=True)
+    text = (CONF / "codebook" / "fact_check.yaml").read_text(encoding="utf-8")
+    mine.write_text(re.sub("^name: .*", "name: rubric", text, flags=re.MULTILINE), encoding="utf-8")
+    code, out, _ = evidial("audit", "--config-dir", "mine", "codebook=rubric", "--cfg", "job")
+    assert code == 0
+    assert re.search(r"^codebook:\n  name: rubric$", out, re.MULTILINE)
+
+
 def test_configuration_can_be_shown(evidial):
     code, out, _ = evidial("fit", "inference.num_samples=7", "--cfg", "job", "-p", "inference")
     assert code == 0
