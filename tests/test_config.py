@@ -22,7 +22,11 @@ CONF = Path(__file__).resolve().parents[1] / "conf"
 COMMANDS = ("audit", "fit", "simulate")
 BUILT = ("model", "inference", "checks", "uncertainty", "quadrature", "prior")
 #: Every option of every group, as (group, option).
-OPTIONS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml") if path.parent.name != "hydra")
+OPTIONS = sorted(
+    (path.parent.relative_to(CONF).as_posix(), path.stem)
+    for path in CONF.rglob("*/*.yaml")
+    if path.relative_to(CONF).parts[0] != "hydra"
+)
 
 
 def composed(command, *overrides):
@@ -134,7 +138,7 @@ def test_another_distribution_may_be_named():
         (["prior.emission.diagonal=x"], r"^prior\.emission\.diagonal='x': allowed: numbers"),
         (
             ["model.dependence=clarty"],
-            r"^model\.dependence='clarty': allowed: none, clarity\. Did you mean 'clarity'",
+            r"^model\.dependence='clarty': allowed: none, clarity, severity\. Did you mean 'clarity'",
         ),
         (["quadrature.nodes=2.5"], r"^quadrature\.nodes=2\.5: allowed: whole numbers"),
         (["quadrature.nodes=0"], r"^quadrature\.nodes: 0 "),

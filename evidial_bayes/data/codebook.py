@@ -104,7 +104,7 @@ class Codebook:
             Names the file, the key, the value and what is allowed.
         """
         source = _Source(mapping, file)
-        states = source.names("states", mapping["states"], minimum=2)
+        states = source.names("states", mapping["states"], minimum=1)
         categories = source.names("categories", mapping.get("categories", states), minimum=2)
         labels = source.names("labels", mapping.get("labels"))
         for label in labels:
@@ -197,7 +197,8 @@ class _Source:
             if names.count(name) > 1:
                 self.fail(key, f"'{name}' is listed {names.count(name)} times; names must differ")
         if len(names) < minimum:
-            self.fail(key, f"{len(names)} given ({_listed(names) or 'none'}); at least {minimum} are needed")
+            verb = "is" if minimum == 1 else "are"
+            self.fail(key, f"{len(names)} given ({_listed(names) or 'none'}); at least {minimum} {verb} needed")
         return names
 
     def table(self, key: str) -> dict[str, object]:

@@ -22,7 +22,8 @@ class Patterns:
     Parameters
     ----------
     votes
-        Float ``[vote_pattern, judge, category]``: how often each judge cast each category. Replicates of one judge are
+        Float ``[vote_pattern, reader, category]``: how often each reader cast each category. A reader is a judge, or
+        where emissions differ by stratum a judge within a stratum, stratum by stratum. Replicates of one judge are
         exchangeable given the state, so counts are all that a likelihood needs.
     design
         Float ``[design_row, effect]``: distinct rows of the covariates' design.
@@ -32,6 +33,8 @@ class Patterns:
         Int ``[pattern]``: state where it is known, else -1.
     constructed
         Bool ``[pattern]``: known by construction, so that prevalence does not apply.
+    unit
+        Int ``[pattern]``: unit that the pattern's cells belong to, 0 where cells of all units are pooled.
     count
         Float ``[pattern]``: number of cells.
     """
@@ -42,10 +45,13 @@ class Patterns:
     design_row: np.ndarray
     known: np.ndarray
     constructed: np.ndarray
+    unit: np.ndarray
     count: np.ndarray
 
 
-def unique_patterns(panel: Panel, design: np.ndarray) -> tuple[Patterns, np.ndarray]:
+def unique_patterns(
+    panel: Panel, design: np.ndarray, *, stratum: np.ndarray | None = None, unit: np.ndarray | None = None
+) -> tuple[Patterns, np.ndarray]:
     """Collapse the cells of a panel to their distinct patterns.
 
     Parameters
@@ -54,6 +60,10 @@ def unique_patterns(panel: Panel, design: np.ndarray) -> tuple[Patterns, np.ndar
         Votes and known states.
     design
         Float ``[cell, effect]``: covariates as numbers.
+    stratum
+        Int ``[cell]``: stratum within which judges are readers of their own; None: one stratum.
+    unit
+        Int ``[cell]``: cells of different units are told apart, whatever their votes; None: they are not.
 
     Returns
     -------
@@ -62,11 +72,15 @@ def unique_patterns(panel: Panel, design: np.ndarray) -> tuple[Patterns, np.ndar
     pattern
         Int ``[cell]``: position of every cell's pattern.
     """
-    n_judges, n_categories = len(panel.coords["judge"]), len(panel.coords["category"])
-    column = panel.vote_judge * n_categories + panel.vote_category
+    n_cells, n_judges, n_categories = len(panel.cells), len(panel.coords["judge"]), len(panel.coords["category"])
+    stratum = np.zeros(n_cells, np.int64) if stratum is None else stratum
+    unit = np.zeros(n_cells, np.int64) if unit is None else unit
+    n_readers = n_judges * (stratum.max(initial=0) + 1)
+    reader = stratum[panel.vote_cell] * n_judges + panel.vote_judge
+    column = reader * n_categories + panel.vote_category
     counts = sparse.csr_array(
         (np.ones(len(column)), (panel.vote_cell, column)),
-        shape=(len(panel.cells), n_judges * n_categories),
+        shape=(n_cells, n_readers * n_categories),
     )
     counts.sum_duplicates()
     # The sparse row as bytes: sorting dense rows would take cells × judges × categories of memory.
@@ -79,15 +93,16 @@ def unique_patterns(panel: Panel, design: np.ndarray) -> tuple[Patterns, np.ndar
     vote_pattern, _ = pd.factorize(rows)
     _, first_vote = np.unique(vote_pattern, return_index=True)
     design_row, first_design = _factorize_rows(design)
-    keys = np.column_stack([vote_pattern, design_row, panel.known, panel.constructed])
+    keys = np.column_stack([vote_pattern, design_row, panel.known, panel.constructed, unit])
     pattern, first = _factorize_rows(keys)
     patterns = Patterns(
-        votes=counts[first_vote].toarray().reshape(len(first_vote), n_judges, n_categories),
+        votes=counts[first_vote].toarray().reshape(len(first_vote), n_readers, n_categories),
         design=design[first_design],
         vote_pattern=vote_pattern[first],
         design_row=design_row[first],
         known=panel.known[first],
         constructed=panel.constructed[first],
+        unit=unit[first],
         count=np.bincount(pattern).astype(float),
     )
     return patterns, pattern

@@ -116,7 +116,7 @@ class NUTS:
         kernel = _Kernel(self.num_warmup, self.target_accept_prob, depths, self.dense_mass, self.chain_method)
         with precision(self.floats):
             data = jax.tree.map(jnp.asarray, prepared.data)
-            start_key, run_key = jax.random.split(rng_key)
+            start_key, run_key, effect_key = jax.random.split(rng_key, 3)
             start = _start(model, data, jax.random.split(start_key, self.num_chains))
             state = _adapt(kernel, model, data, start, jax.random.split(run_key, self.num_chains))
             with sampling_progress(self.num_warmup, self.num_samples, show=self.progress) as report:
@@ -124,6 +124,7 @@ class NUTS:
                 state, draws = _steps(kernel, model, data, state, self.num_samples, report)
             sites = _constrain(model, data, draws.z)
         return assemble_fit(
+            effect_key,
             model,
             prepared,
             panel,

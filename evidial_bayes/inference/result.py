@@ -24,6 +24,7 @@ PACKAGES = ("jax", "numpyro", "arviz")
 
 
 def assemble_fit(
+    rng_key: jax.Array,
     model: MeasurementModel,
     prepared: Prepared,
     panel: Panel,
@@ -37,6 +38,8 @@ def assemble_fit(
 
     Parameters
     ----------
+    rng_key
+        JAX random key, for effects that the model sums out and the posterior reports.
     model, prepared, panel
         What was fitted to what.
     posterior
@@ -51,14 +54,17 @@ def assemble_fit(
     Returns
     -------
     xarray.DataTree
-        ``posterior``; ``sample_stats``; ``log_likelihood`` with ``votes`` of every cell that has any, ``[chain, draw,
-        voted_cell]``; ``log_prior`` by site; ``observed_data`` with the category ``vote`` of every vote; and
-        ``constant_data`` with the cell and judge of every vote and the votes per cell. Attributes hold the model, its
-        priors, the algorithm, the panel's hash and package versions.
+        ``posterior``, effects included; ``sample_stats``; ``log_likelihood`` with ``votes`` of every cell that has any,
+        ``[chain, draw, voted_cell]``; ``log_prior`` by site; ``observed_data`` with the category ``vote`` of every
+        vote; and ``constant_data`` with the cell and judge of every vote and the votes per cell. Attributes hold the
+        model, its priors, the algorithm, the panel's hash and package versions.
     """
     voted = np.flatnonzero(panel.n_votes)
+    dims = {**prepared.dims, **prepared.effects}
     with precision(floats):
-        log_likelihood, log_prior = _densities(model, jax.tree.map(jnp.asarray, prepared.data), posterior)
+        data = jax.tree.map(jnp.asarray, prepared.data)
+        log_likelihood, log_prior, effects = _of_draws(rng_key, model, data, posterior)
+    posterior = {**posterior, **effects}
 
     def dataset(variables: Mapping[str, tuple[tuple[str, ...], np.ndarray]], **labels: pd.Index) -> xr.Dataset:
         out = xr.Dataset({name: (dims, values) for name, (dims, values) in variables.items()})
@@ -69,7 +75,7 @@ def assemble_fit(
     draw = ("chain", "draw")
     tree = xr.DataTree.from_dict(
         {
-            "posterior": dataset({name: ((*draw, *prepared.dims[name]), values) for name, values in posterior.items()}),
+            "posterior": dataset({name: ((*draw, *dims[name]), values) for name, values in posterior.items()}),
             "sample_stats": dataset({name: (draw, values) for name, values in sample_stats.items()}),
             "log_likelihood": dataset(
                 {"votes": ((*draw, "voted_cell"), log_likelihood[..., prepared.pattern[voted]])},
@@ -117,21 +123,26 @@ def stacked_posterior(fit: xr.DataTree) -> dict[str, np.ndarray]:
     }
 
 
-def _densities(
-    model: MeasurementModel, data: Any, posterior: Mapping[str, np.ndarray]
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Log likelihood ``[chain, draw, pattern]`` and log prior by site ``[chain, draw]``."""
+def _of_draws(
+    rng_key: jax.Array, model: MeasurementModel, data: Any, posterior: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Log likelihood ``[chain, draw, pattern]``, log prior ``[chain, draw]`` and effects by site, of all draws."""
     chains, draws = next(iter(posterior.values())).shape[:2]
     flat = {name: jnp.asarray(x).reshape(chains * draws, *x.shape[2:]) for name, x in posterior.items()}
-    log_likelihood, log_prior = _log_densities(model, data, flat)
-    return (
-        np.asarray(log_likelihood).reshape(chains, draws, -1),
-        {name: np.asarray(values).reshape(chains, draws) for name, values in log_prior.items()},
+    found = _of_each_draw(jax.random.split(rng_key, chains * draws), model, data, flat)
+    log_likelihood, log_prior, effects = jax.tree.map(
+        lambda x: np.asarray(x).reshape(chains, draws, *x.shape[1:]), found
     )
+    return log_likelihood, log_prior, effects
 
 
 @jax.jit
-def _log_densities(model: MeasurementModel, data: Any, params: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
-    return jax.lax.map(
-        lambda one: (model.log_likelihood(one, data), model.log_prior(one, data)), params, batch_size=BATCH
-    )
+def _of_each_draw(
+    keys: jax.Array, model: MeasurementModel, data: Any, params: Params
+) -> tuple[jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
+    def one(key_and_params: tuple[jax.Array, Params]) -> tuple[jax.Array, dict[str, jax.Array], dict[str, jax.Array]]:
+        key, drawn = key_and_params
+        effects = model.draw_effects(key, drawn, data)
+        return model.log_likelihood({**drawn, **effects}, data), model.log_prior(drawn, data), effects
+
+    return jax.lax.map(one, (keys, params), batch_size=BATCH)

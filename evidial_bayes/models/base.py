@@ -1,7 +1,7 @@
 """What every measurement model is."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,12 +29,15 @@ class Prepared:
         of a variable by the order of the dims of the whole data set.
     coords
         Labels along those dims.
+    effects
+        Names of the dims of effects that the program sums out and `MeasurementModel.draw_effects` draws afterwards.
     """
 
     data: Any
     pattern: np.ndarray
     dims: Mapping[str, tuple[str, ...]]
     coords: Mapping[str, pd.Index]
+    effects: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class MeasurementModel(Protocol):
@@ -57,8 +60,12 @@ class MeasurementModel(Protocol):
         """Central starting values by sample site."""
         ...
 
+    def total_log_likelihood(self, params: Params, data: Any) -> Array:
+        """Log probability of all votes given parameters, as the program weighs them: a scalar."""
+        ...
+
     def log_likelihood(self, params: Params, data: Any) -> Array:
-        """Log probability of one cell's votes given parameters: ``[pattern]``."""
+        """Log probability of one cell's votes given parameters, and effects where they are given: ``[pattern]``."""
         ...
 
     def log_prior(self, params: Params, data: Any) -> dict[str, Array]:
@@ -67,4 +74,15 @@ class MeasurementModel(Protocol):
 
     def state_probabilities(self, params: Params, data: Any) -> Array:
         """Probability of each state given the votes and parameters: ``[pattern, state]``."""
+        ...
+
+    def draw_effects(self, rng_key: Array, params: Params, data: Any) -> dict[str, Array]:
+        """Draw the effects that the program sums out and that cells share, given votes and parameters.
+
+        With them among the parameters, cells are independent again. Most models have none and return nothing.
+        """
+        ...
+
+    def n_parameters(self, data: Any) -> int:
+        """Count the freely varying parameters that the likelihood sees."""
         ...

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 from jax import Array
-from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 from numpyro.distributions.util import validate_sample
 from scipy.linalg import helmert
@@ -30,7 +29,7 @@ class SymmetricDirichlet:
 
     def __post_init__(self) -> None:
         """Check the pseudo-count."""
-        _positive(self, "concentration")
+        check_positive(self, "concentration")
 
     def over(self, n_states: int) -> Array:
         """Concentrations ``[state]``."""
@@ -39,31 +38,31 @@ class SymmetricDirichlet:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DiagonalDirichlet:
-    """Dirichlet rows of an emission matrix that lean to the category which the state reads as.
-
-    The lean is what names the latent classes: with it, state k is the class that judges call k more often than not.
-    Off-diagonal counts below one favour emissions of exactly zero and invite second modes.
+class Misreading:
+    """Dirichlet rows of a matrix from true to apparent states that lean to reading them right.
 
     Parameters
     ----------
-    diagonal
-        Pseudo-count of the category that a faultless judge would cast.
-    off_diagonal
-        Pseudo-count of every other category.
+    right
+        Prior mean of reading a state as itself (ρ); the rest is spread evenly over the other states.
+    weight
+        Pseudo-counts of a row (m): the larger, the surer that readings are right a share ``right`` of the time.
     """
 
-    diagonal: float = 8.0
-    off_diagonal: float = 1.0
+    right: float = 0.9
+    weight: float = 20.0
 
     def __post_init__(self) -> None:
-        """Check the pseudo-counts."""
-        _positive(self, "diagonal")
-        _positive(self, "off_diagonal")
+        """Check share and weight."""
+        check_positive(self, "right", "weight")
+        if isinstance(self.right, int | float) and not self.right < 1:
+            raise InputError(f"Misreading.right: {self.right!r} is not usable; allowed: a share between 0 and 1.")
 
-    def over(self, reads: ArrayLike) -> Array:
-        """Concentrations ``[state, category]``; ``reads`` is the one-hot category of each state, same shape."""
-        return self.off_diagonal + (self.diagonal - self.off_diagonal) * jnp.asarray(reads)
+    def over(self, n_states: int) -> Array:
+        """Concentrations ``[state, apparent_state]``."""
+        eye = jnp.eye(n_states)
+        spread = (1 - eye) * (1 - self.right) / max(n_states - 1, 1)
+        return self.weight * (self.right * eye + spread) + (eye if n_states == 1 else 0)
 
 
 @jax.tree_util.register_dataclass
@@ -81,7 +80,7 @@ class ZeroSumSlopes:
 
     def __post_init__(self) -> None:
         """Check the scale."""
-        _positive(self, "scale")
+        check_positive(self, "scale")
 
     def over(self, n_states: int) -> dist.Distribution:
         """Distribution of one covariate's effects ``[state]``."""
@@ -135,8 +134,21 @@ def from_log_ratio(x: Array) -> Array:
     return jax.nn.log_softmax(x @ helmert(x.shape[-1] + 1), axis=-1)
 
 
-def _positive(prior: object, name: str) -> None:
-    value = getattr(prior, name)
-    # Inside a traced program fields are arrays, checked already when the prior was made.
-    if isinstance(value, int | float) and not (0 < value < np.inf):
-        raise InputError(f"{type(prior).__name__}.{name}: {value!r} is not usable; allowed: a positive number.")
+def inside(p: Array) -> Array:
+    """Keep probabilities that underflowed to zero away from it: zero counts times log zero would be NaN."""
+    return jnp.maximum(p, jnp.finfo(jnp.result_type(p)).tiny)
+
+
+def check_positive(prior: object, *names: str) -> None:
+    """Refuse hyperparameters that are not positive numbers.
+
+    Raises
+    ------
+    InputError
+        One of them is not.
+    """
+    for name in names:
+        value = getattr(prior, name)
+        # Inside a traced program fields are arrays, checked already when the prior was made.
+        if isinstance(value, int | float) and not (0 < value < np.inf):
+            raise InputError(f"{type(prior).__name__}.{name}: {value!r} is not usable; allowed: a positive number.")

@@ -62,10 +62,11 @@ def posterior_reference(
         raise InputError(f"reference.max_entropy: {max_entropy!r} is not usable; allowed: a number from 0 on, or null.")
     prepared = model.prepare(panel)
     params = stacked_posterior(fit)
-    if params.keys() != prepared.dims.keys():
+    sites = {**prepared.dims, **prepared.effects}
+    if params.keys() != sites.keys():
         raise InputError(
             f"The fit is of another model: it has the parameters {', '.join(sorted(params))}, the model has "
-            f"{', '.join(sorted(prepared.dims))}."
+            f"{', '.join(sorted(sites))}."
         )
     total = len(next(iter(params.values())))
     kept = np.arange(total) if draws is None else np.linspace(0, total, min(draws, total), endpoint=False).astype(int)

@@ -14,8 +14,9 @@ from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.panel import build_panel
 from evidial_bayes.inference import nuts
 from evidial_bayes.inference.nuts import NUTS
+from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.latent_class import LatentClass
-from evidial_bayes.models.priors import DiagonalDirichlet, SymmetricDirichlet
+from evidial_bayes.models.priors import SymmetricDirichlet
 
 QUICK = NUTS(num_warmup=300, num_samples=300, progress=False)
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import jax
 import numpy as np
 import numpyro
@@ -8,7 +10,8 @@ from scipy import integrate, stats
 from scipy.special import logsumexp
 
 from evidial_bayes.data.errors import InputError
-from evidial_bayes.models.latent_class import LatentClass, LatentClassData
+from evidial_bayes.models.latent_class import LatentClass
+from evidial_bayes.models.latent_class_data import LatentClassData
 from evidial_bayes.models.quadrature import GaussHermite, PaperGrid
 
 FORMULA = "~ source + dimension"
@@ -56,7 +59,7 @@ def brute_force(panel, design, params, rule, dependence):
 
 
 def with_space(data: LatentClassData, space: str) -> LatentClassData:
-    return LatentClassData(patterns=data.patterns, reads=data.reads, space=space)
+    return replace(data, space=space)
 
 
 def dense_design(panel):
