@@ -1,4 +1,4 @@
-"""The progress bar of a sampler."""
+"""Progress bars of samplers and searches."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,3 +56,27 @@ def sampling_progress(num_warmup: int, num_samples: int, *, show: bool) -> Itera
             )
 
         yield report
+
+
+@contextmanager
+def search_progress(num_starts: int, *, show: bool) -> Iterator[Callable[[float], None]]:
+    """Show how many starts of a search are done, and the best log density so far; shown as `sampling_progress` is.
+
+    Yields
+    ------
+    callable
+        ``report(best log density)``, to be called after each start.
+    """
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("searching"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not (show and console.is_terminal),
+    )
+    with bar:
+        task = bar.add_task("searching", total=num_starts, state="")
+        yield lambda best: bar.update(task, advance=1, state=f"best log density {best:.3f}")
