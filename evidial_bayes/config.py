@@ -75,6 +75,9 @@ class ReferenceSettings:
         Number of posterior draws to keep, evenly thinned; ``None`` keeps all.
     max_entropy
         Entropy in nats above which a cell counts as unresolved; ``None``: no threshold.
+    calibration
+        What maps the posterior to probabilities that are true of the known cells, a
+        `evidial_bayes.reference.calibration.Calibration`; ``None``: the posterior is taken as it is.
 
     Raises
     ------
@@ -85,6 +88,7 @@ class ReferenceSettings:
     source: str | None = None
     draws: int | None = None
     max_entropy: float | None = None
+    calibration: Any = None
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -112,7 +116,9 @@ def conf_dir() -> Path:
 
 def reference_settings(config: DictConfig) -> ReferenceSettings:
     """Read the group ``reference``, whose key ``from`` cannot be a name in Python; errors as `build`."""
+    written = _plain(config, resolve=False)["reference"]
     node = {"from": None, **_plain(config)["reference"]}
+    node = {key: _build(value, *_origin(written.get(key), f"reference.{key}")) for key, value in node.items()}
     given = {"source" if key == "from" else key: value for key, value in node.items()}
     paths = {name: f"reference.{key}" for name, key in zip(given, node, strict=True)}
     return _call(ReferenceSettings, given, paths, "reference")
@@ -243,7 +249,7 @@ def _number(value: object, path: str) -> object:
 def _checked(value: object, hint: object, path: str) -> object:
     """Value as its annotation wants it: a number, text, choice or object; generic annotations pass."""
     hint = hint.__value__ if isinstance(hint, TypeAliasType) else hint
-    if hint is inspect.Parameter.empty:
+    if hint is inspect.Parameter.empty or hint is Any:
         return value
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     choices = [c for o in options if get_origin(o) is Literal for c in get_args(o)]

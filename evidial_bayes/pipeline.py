@@ -36,7 +36,9 @@ from evidial_bayes.inference.checks import run_checks
 from evidial_bayes.inference.result import describe
 from evidial_bayes.metrics.landscape import state_shares
 from evidial_bayes.models.base import MeasurementModel
-from evidial_bayes.reference.base import Reference
+from evidial_bayes.reference.base import Reference, resolved_below
+from evidial_bayes.reference.calibrate import calibrate
+from evidial_bayes.reference.calibration_checks import calibration_checks
 from evidial_bayes.reference.posterior import posterior_reference
 from evidial_bayes.reference.voting import plurality
 
@@ -164,19 +166,29 @@ def _read(config: DictConfig, codebook: Codebook, *, with_predictions: bool) -> 
 def _fit(config: DictConfig, parts: Parts, panel: Panel, out: Path) -> Fitted:
     """Fit, or take up a fit; check it and make the reference of it."""
     files = []
-    if parts.reference.source is not None:
-        fit = _take_up(Path(parts.reference.source).expanduser(), parts.model, panel)
-        log.info("fit: taken up from %s", parts.reference.source)
+    settings, ci_prob = parts.reference, parts.uncertainty.ci_prob
+    # A calibration learns from cells that the fit did not see as known.
+    seen = panel if settings.calibration is None else panel.hidden()
+    if settings.source is not None:
+        fit = _take_up(Path(settings.source).expanduser(), parts.model, seen)
+        log.info("fit: taken up from %s", settings.source)
     else:
-        fit = parts.sampler.fit(_stage(parts.key, "fit"), parts.model, panel)
+        fit = parts.sampler.fit(_stage(parts.key, "fit"), parts.model, seen)
         fit.attrs["config"] = json.dumps(OmegaConf.to_container(config, resolve=True))
         files.append(tables.write_posterior(fit, out / tables.POSTERIOR))
         sizes = fit["posterior"].sizes
         log.info("fit: %d chains of %s draws", sizes["chain"], f"{sizes['draw']:,}")
-    checks = run_checks(fit, panel, parts.thresholds)
+    checks = run_checks(fit, seen, parts.thresholds)
+    reference = posterior_reference(fit, parts.model, seen, draws=settings.draws)
+    if settings.calibration is not None:
+        key = _stage(parts.key, "calibration")
+        calibrated = calibrate(key, settings.calibration, reference, fit, parts.model, panel)
+        reference = calibrated.reference
+        checks += calibration_checks(calibrated.parameters, panel, parts.thresholds)
+        learned = tables.calibration_table(calibrated.parameters, ci_prob)
+        files.append(tables.write_table(learned, out / "calibration.csv"))
+    reference = resolved_below(reference, settings.max_entropy)
     log.info("checks: %s", tables.worst(checks))
-    settings, ci_prob = parts.reference, parts.uncertainty.ci_prob
-    reference = posterior_reference(fit, parts.model, panel, draws=settings.draws, max_entropy=settings.max_entropy)
     shares = state_shares(_stage(parts.key, "shares"), reference, panel)
     files += [
         tables.write_table(tables.reference_table(reference), out / "reference.parquet"),

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -93,6 +93,10 @@ class Panel:
             digest.update(f"[{len(codes)}]".encode())
             digest.update(np.ascontiguousarray(codes, dtype="<i8").tobytes())
         return digest.hexdigest()
+
+    def hidden(self) -> "Panel":
+        """Make the panel without the known states of sampled cells: what a fit sees that is calibrated on them."""
+        return replace(self, known=_fixed(np.where(self.constructed, self.known, -1)))
 
     def __repr__(self) -> str:
         """One line of sizes."""

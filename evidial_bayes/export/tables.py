@@ -90,6 +90,32 @@ def reference_table(reference: Reference) -> pd.DataFrame:
     return table
 
 
+def calibration_table(parameters: xr.Dataset, ci_prob: float) -> pd.DataFrame:
+    """Parameters of a calibration: one row each.
+
+    Parameters
+    ----------
+    parameters
+        Draws, ``[chain, draw, ...]``.
+    ci_prob
+        Probability of the quantile intervals.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``parameter``; ``label``, along its dims; ``mean``, ``sd``, ``lower``, ``upper``.
+    """
+    rows = []
+    for name, values in parameters.data_vars.items():
+        dims = [dim for dim in values.dims if dim not in ("chain", "draw")]
+        for at in np.ndindex(*(values.sizes[dim] for dim in dims)):
+            one = values.isel(dict(zip(dims, at, strict=True)))
+            label = ", ".join(str(values[dim].values[i]) for dim, i in zip(dims, at, strict=True))
+            lower, upper = np.quantile(one, [(1 - ci_prob) / 2, (1 + ci_prob) / 2])
+            rows.append((str(name), label, float(one.mean()), float(one.std()), lower, upper))
+    return pd.DataFrame(rows, columns=["parameter", "label", "mean", "sd", "lower", "upper"])
+
+
 def write_checks(checks: Sequence[Check], path: Path) -> Path:
     """Write the checks as JSON: the worst status, then every check; what is not finite becomes null."""
     rows = [{k: _finite(v) for k, v in asdict(check).items()} for check in checks]

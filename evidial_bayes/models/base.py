@@ -76,6 +76,10 @@ class MeasurementModel(Protocol):
         """Probability of each state given the votes and parameters: ``[pattern, state]``."""
         ...
 
+    def log_evidence(self, params: Params, data: Any) -> tuple[Array, Array]:
+        """Log prevalence ``[pattern, state]``, and of each judge family's votes ``[judge_family, pattern, state]``."""
+        ...
+
     def draw_effects(self, rng_key: Array, params: Params, data: Any) -> dict[str, Array]:
         """Draw the effects that the program sums out and that cells share, given votes and parameters.
 

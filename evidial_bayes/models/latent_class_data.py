@@ -114,7 +114,8 @@ def latent_class_data(
         anchors=anchors,
         lead=lead,
         n_units=len(panel.coords["participant"]) if units else 1,
-        space="probability" if few and once else "log",
+        # A participant's effect is summed out after the logs of its cells are: no node of it may underflow.
+        space="probability" if few and once and not units else "log",
     )
     return data, pattern, labels
 

@@ -44,7 +44,7 @@ class GaussHermite:
     def __call__(self, sigma: Array) -> tuple[Array, Array]:
         """Nodes ``[node]`` on the scale of the effect, and log weights ``[node]``."""
         x, weight = np.polynomial.hermite_e.hermegauss(self.nodes)
-        return sigma * x, jnp.asarray(np.log(weight / weight.sum()))
+        return jnp.asarray(sigma * x), jnp.asarray(np.log(weight / weight.sum()))
 
 
 @dataclass(frozen=True)

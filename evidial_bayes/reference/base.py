@@ -1,7 +1,7 @@
 """The reference: what is believed about the state of every cell, and joint draws of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import jax
@@ -12,6 +12,7 @@ from jax import Array, lax
 from numpy.typing import NDArray
 
 from evidial_bayes.data.codebook import Codebook
+from evidial_bayes.data.errors import InputError
 
 BATCH = 64  # draws worked on at once: about a megabyte per thousand cells, whatever the number of draws
 TOLERANCE = 1e-5  # slack on rows that must sum to one: wide enough for a posterior computed in float32
@@ -95,6 +96,21 @@ class Reference:
         """Shannon entropy of ``probability`` in nats, 0 to log(number of states): ``[cell]``."""
         p = self.probability
         return -(p * np.log(np.where(p > 0, p, 1.0))).sum(-1) + 0.0  # + 0.0: no negative zero in tables
+
+
+def resolved_below(reference: Reference, max_entropy: float | None) -> Reference:
+    """Leave cells unresolved whose averaged probabilities have a larger entropy, in nats; None changes nothing.
+
+    Raises
+    ------
+    InputError
+        The entropy is negative or no number.
+    """
+    if max_entropy is None:
+        return reference
+    if not 0 <= max_entropy < np.inf:
+        raise InputError(f"reference.max_entropy: {max_entropy!r} is not usable; allowed: a number from 0 on, or null.")
+    return replace(reference, resolved=reference.resolved & (reference.entropy <= max_entropy))
 
 
 def draw_states(

@@ -1,6 +1,5 @@
 """The posterior of the states given the votes, as a reference."""
 
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -13,7 +12,7 @@ from evidial_bayes.data.panel import Panel
 from evidial_bayes.inference.compilation import Precision, precision
 from evidial_bayes.inference.result import stacked_posterior
 from evidial_bayes.models.base import MeasurementModel, Params
-from evidial_bayes.reference.base import Reference
+from evidial_bayes.reference.base import Reference, resolved_below
 
 BATCH = 64
 
@@ -58,8 +57,6 @@ def posterior_reference(
         raise InputError("The fit is not of this panel: votes, cells or codebook have changed since; fit again.")
     if draws is not None and (isinstance(draws, bool) or not isinstance(draws, int) or draws < 1):
         raise InputError(f"reference.draws: {draws!r} is not usable; allowed: a whole number from 1 on, or null.")
-    if max_entropy is not None and not 0 <= max_entropy < np.inf:
-        raise InputError(f"reference.max_entropy: {max_entropy!r} is not usable; allowed: a number from 0 on, or null.")
     prepared = model.prepare(panel)
     params = stacked_posterior(fit)
     sites = {**prepared.dims, **prepared.effects}
@@ -82,9 +79,7 @@ def posterior_reference(
         resolved=(panel.n_votes > 0) | (panel.known >= 0),
         n_votes=panel.n_votes,
     )
-    if max_entropy is None:
-        return reference
-    return replace(reference, resolved=reference.resolved & (reference.entropy <= max_entropy))
+    return resolved_below(reference, max_entropy)
 
 
 @jax.jit

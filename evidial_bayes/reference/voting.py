@@ -28,7 +28,7 @@ def plurality(panel: Panel) -> Reference:
     -----
     Source: EviDial (arXiv 2610.27541), App. F.
     """
-    counts = _count_votes(panel)
+    counts = _count_all(panel)
     most = counts == np.maximum(counts.max(1, keepdims=True), 1)
     share = _share(panel, most)
     named_once = (most.sum(1) == 1) & ((share > 0).sum(1) == 1)
@@ -56,16 +56,34 @@ def vote_share(panel: Panel) -> Reference:
     With three votes or fewer its most probable state is that of `plurality`.
     Source: EviDial (arXiv 2610.27541), App. F.
     """
-    share = _share(panel, _count_votes(panel))
+    share = _share(panel, _count_all(panel))
     largest = share == share.max(1, keepdims=True)
     return _reference("vote_share", panel, share, largest.sum(1) == 1)
 
 
-def _count_votes(panel: Panel) -> NDArray[np.int64]:
-    """Votes per category; int ``[cell, category]``."""
-    counts = np.zeros((len(panel.cells), len(panel.codebook.categories)), np.int64)
-    np.add.at(counts, (panel.vote_cell, panel.vote_category), 1)
+def count_votes(panel: Panel, group: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Count votes per category, by group of judges.
+
+    Parameters
+    ----------
+    panel
+        Votes.
+    group
+        Int ``[judge]``: group of every judge, from 0 on.
+
+    Returns
+    -------
+    numpy.ndarray
+        Int ``[group, cell, category]``.
+    """
+    counts = np.zeros((group.max() + 1, len(panel.cells), len(panel.codebook.categories)), np.int64)
+    np.add.at(counts, (group[panel.vote_judge], panel.vote_cell, panel.vote_category), 1)
     return counts
+
+
+def _count_all(panel: Panel) -> NDArray[np.int64]:
+    """Votes per category; int ``[cell, category]``."""
+    return count_votes(panel, np.zeros(len(panel.coords["judge"]), np.int64))[0]
 
 
 def _share(panel: Panel, mass: NDArray) -> NDArray[np.float64]:
