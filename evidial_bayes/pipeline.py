@@ -33,7 +33,9 @@ from evidial_bayes.data.tables import (
 )
 from evidial_bayes.export import console, figures, tables
 from evidial_bayes.inference.checks import run_checks
+from evidial_bayes.inference.identification import identify
 from evidial_bayes.inference.result import describe
+from evidial_bayes.inference.verdict import Check
 from evidial_bayes.metrics.landscape import state_shares
 from evidial_bayes.models.base import MeasurementModel
 from evidial_bayes.reference.base import Reference, resolved_below
@@ -166,6 +168,7 @@ def _read(config: DictConfig, codebook: Codebook, *, with_predictions: bool) -> 
 def _fit(config: DictConfig, parts: Parts, panel: Panel, out: Path) -> Fitted:
     """Fit, or take up a fit; check it and make the reference of it."""
     files = []
+    checks = _identify(parts, panel)
     settings, ci_prob = parts.reference, parts.uncertainty.ci_prob
     # A calibration learns from cells that the fit did not see as known.
     seen = panel if settings.calibration is None else panel.hidden()
@@ -178,7 +181,7 @@ def _fit(config: DictConfig, parts: Parts, panel: Panel, out: Path) -> Fitted:
         files.append(tables.write_posterior(fit, out / tables.POSTERIOR))
         sizes = fit["posterior"].sizes
         log.info("fit: %d chains of %s draws", sizes["chain"], f"{sizes['draw']:,}")
-    checks = run_checks(fit, seen, parts.thresholds)
+    checks += run_checks(fit, seen, parts.thresholds)
     reference = posterior_reference(fit, parts.model, seen, draws=settings.draws)
     if settings.calibration is not None:
         key = _stage(parts.key, "calibration")
@@ -202,6 +205,15 @@ def _fit(config: DictConfig, parts: Parts, panel: Panel, out: Path) -> Fitted:
         console.shares_table(shares, ci_prob),
     ]
     return Fitted(reference, files, report)
+
+
+def _identify(parts: Parts, panel: Panel) -> list[Check]:
+    """Say before the fit what the votes cannot tell of the model."""
+    checks = identify(parts.model, panel, parts.thresholds)
+    for check in checks:
+        if check.status != "PASS":
+            log.info("%s (%s): %s", check.status, check.name, check.advice)
+    return checks
 
 
 def _take_up(folder: Path, model: MeasurementModel, panel: Panel) -> xr.DataTree:

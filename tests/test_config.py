@@ -13,8 +13,8 @@ from evidial_bayes.config import build, conf_dir, reference_settings
 from evidial_bayes.data.codebook import Codebook
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.simulation_settings import SimulationSettings
-from evidial_bayes.inference.checks import Thresholds
 from evidial_bayes.inference.nuts import NUTS
+from evidial_bayes.inference.verdict import Thresholds
 from evidial_bayes.models.latent_class import LatentClass
 from evidial_bayes.models.quadrature import GaussHermite, PaperGrid
 

@@ -14,8 +14,9 @@ from evidial_bayes.data.codebook import Codebook
 from evidial_bayes.data.demo import demo_path
 from evidial_bayes.data.panel import build_panel
 from evidial_bayes.data.tables import read_cells, read_predictions, read_votes
-from evidial_bayes.inference.checks import Thresholds, run_checks
+from evidial_bayes.inference.checks import run_checks
 from evidial_bayes.inference.nuts import NUTS
+from evidial_bayes.inference.verdict import Thresholds
 from evidial_bayes.models.latent_class import LatentClass
 from evidial_bayes.reference.posterior import posterior_reference
 from evidial_bayes.reference.voting import plurality

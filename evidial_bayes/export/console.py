@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evidial_bayes.data.panel import Panel
-from evidial_bayes.inference.checks import Check
+from evidial_bayes.inference.verdict import Check
 
 ETHICS = (
     "States describe what the text carries, never a person's health: absent or partial evidence is no "

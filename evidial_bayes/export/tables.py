@@ -13,7 +13,7 @@ import xarray as xr
 
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.export.atomic import replacing
-from evidial_bayes.inference.checks import Check
+from evidial_bayes.inference.verdict import Check
 from evidial_bayes.reference.base import Reference
 
 POSTERIOR = "posterior.nc"

@@ -5,7 +5,7 @@ import numpy as np
 import xarray as xr
 
 from evidial_bayes.data.panel import Panel
-from evidial_bayes.inference.checks import Check, Status, Thresholds
+from evidial_bayes.inference.verdict import Check, Status, Thresholds
 
 # Fewer known cells than this leave the calibration to its prior: about ten for each of its handful of parameters.
 ENOUGH_CELLS = 60

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from evidial_bayes.export import console
-from evidial_bayes.inference.checks import Check
+from evidial_bayes.inference.verdict import Check
 
 
 def printed(capsys, *parts):

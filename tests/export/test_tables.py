@@ -8,7 +8,7 @@ import xarray as xr
 
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.export import tables
-from evidial_bayes.inference.checks import Check
+from evidial_bayes.inference.verdict import Check
 
 
 @pytest.fixture

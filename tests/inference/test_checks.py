@@ -3,7 +3,8 @@ import pytest
 import xarray as xr
 
 from evidial_bayes.data.errors import InputError
-from evidial_bayes.inference.checks import Thresholds, run_checks
+from evidial_bayes.inference.checks import run_checks
+from evidial_bayes.inference.verdict import Thresholds
 
 
 def fake_fit(panel, *, shift=0.0, n=500, emission=None, diverging=0, energy=None):
