@@ -168,10 +168,10 @@ def _read(config: DictConfig, codebook: Codebook, *, with_predictions: bool) -> 
 def _fit(config: DictConfig, parts: Parts, panel: Panel, out: Path) -> Fitted:
     """Fit, or take up a fit; check it and make the reference of it."""
     files = []
-    checks = _identify(parts, panel)
     settings, ci_prob = parts.reference, parts.uncertainty.ci_prob
     # A calibration learns from cells that the fit did not see as known.
     seen = panel if settings.calibration is None else panel.hidden()
+    checks = _identify(parts, seen)
     if settings.source is not None:
         fit = _take_up(Path(settings.source).expanduser(), parts.model, seen)
         log.info("fit: taken up from %s", settings.source)

@@ -222,4 +222,4 @@ def _modes(found: list[dict[str, Any]], same_mode: float) -> xr.Dataset:
 def _differ(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
     """Whether two ends differ by more than a search's slack, in the prevalence where there is one."""
     names = ["prevalence"] if "prevalence" in a else list(a)
-    return any(float(jnp.abs(a[name] - b[name]).max()) > 0.05 for name in names)
+    return any(float(np.abs(np.asarray(a[name]) - np.asarray(b[name])).max()) > 0.05 for name in names)

@@ -39,8 +39,8 @@ def state_shares(rng_key: Array, reference: Reference, panel: Panel) -> xr.DataA
     codes, sources = pd.factorize(panel.cells["source"])
     n_states = len(reference.codebook.states)
     available = len(reference.conditional)
-    # A hard reference has one draw; a posterior is thinned evenly.
-    draws = np.linspace(0, available - 1, min(max(available, 1), SHARE_DRAWS)).astype(np.int64)
+    # A posterior is thinned evenly; a single draw of probabilities, as of a mode, gives many draws of states.
+    draws = np.linspace(0, available, SHARE_DRAWS, endpoint=False).astype(np.int64)
     counts = np.empty((len(draws), len(sources), n_states))
     everything = np.arange(len(reference.cells))
     for start in range(0, len(draws), CHUNK):
