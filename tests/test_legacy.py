@@ -57,7 +57,7 @@ def test_the_class_shares_are_recovered():
 
 @pytest.mark.slow
 def test_the_papers_realistic_scenario_is_recovered_within_its_tolerances():
-    """5,283 cells: prevalence .05, population emission .07, effect's standard deviation .30, source's prevalence .03."""
+    """5,283 cells: prevalence within .05, the population's emission .07, the effect's standard deviation .30."""
     config = composed("legacy_source_group")
     panel, simulated = legacy_panel(config, 587, 3)
     assert len(panel.cells) == 5283

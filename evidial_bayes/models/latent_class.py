@@ -192,7 +192,7 @@ class LatentClass:
         numpyro.factor("votes", self.total_log_likelihood(params, data))
 
     def initial(self, data: LatentClassData) -> dict[str, Array]:
-        """Prior means with diagonal emissions and readings, small effects and no covariate effects."""
+        """Emissions and prevalence as the vote shares have them, small effects and no covariate effects."""
         return merged(site.initial() for site in self._sites(data))
 
     def log_prior(self, params: Params, data: LatentClassData) -> dict[str, Array]:
@@ -272,11 +272,11 @@ class LatentClass:
         return {"participant_effect": nodes[jax.random.categorical(rng_key, units, axis=-1)]}
 
     def _sites(self, data: LatentClassData) -> list[Site]:
-        rows = Rows(reads=data.reads, lead=data.lead, anchors=data.anchors, link=self.link)
+        rows = Rows(data.reads, data.lead, data.anchors, self.link, data.shared_out)
         n_states, n_effects, n_judges = rows.n_states, data.patterns.design.shape[1], data.lead[-1][1]
         sites: list[Site] = [
             EmissionSite(self.emission, rows),
-            SimplexSite("prevalence", ("state",), self.prevalence.over(n_states)),
+            SimplexSite("prevalence", ("state",), self.prevalence.over(n_states), data.shared_out.sum((-3, -1))),
         ]
         if self.family_reading is not None:
             counts = self.family_reading.over(n_states)[:, None]

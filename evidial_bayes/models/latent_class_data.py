@@ -20,7 +20,7 @@ MOST_JUDGES_IN_PROBABILITY_SPACE = 6
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["patterns", "groups", "reads", "anchors"],
+    data_fields=["patterns", "groups", "reads", "anchors", "shared_out"],
     meta_fields=["lead", "n_units", "space"],
 )
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,9 @@ class LatentClassData:
         Float ``[state, category]``: one-hot category that a faultless judge casts in each state.
     anchors
         Float ``[*lead, state, category]``: votes on cells whose state is known by construction.
+    shared_out
+        Float ``[*lead, state, category]``: all votes, each shared out to the states that its cell's votes name, or to
+        the cell's known state.
     lead
         Names and sizes of the dims of an emission before the state: judge, or stratum and judge.
     n_units
@@ -50,6 +53,7 @@ class LatentClassData:
     groups: tuple[VoteGroup, ...]
     reads: np.ndarray
     anchors: np.ndarray
+    shared_out: np.ndarray
     lead: tuple[tuple[str, int], ...]
     n_units: int
     space: Space
@@ -105,19 +109,32 @@ def latent_class_data(
     cell, judge, category = panel.vote_cell[on_anchor], panel.vote_judge[on_anchor], panel.vote_category[on_anchor]
     place = (judge, panel.known[cell], category)
     np.add.at(anchors, place if of_cell is None else (of_cell[cell], *place), 1.0)
+    reads = np.eye(n_categories)[panel.codebook.reading]
     few = patterns.votes.shape[1] <= MOST_JUDGES_IN_PROBABILITY_SPACE
     once = patterns.votes.sum(-1).max(initial=0) <= 1
     data = LatentClassData(
         patterns=patterns,
         groups=vote_groups(patterns, family),
-        reads=np.eye(n_categories)[panel.codebook.reading],
+        reads=reads,
         anchors=anchors,
+        shared_out=_shared_out(patterns, reads).reshape(anchors.shape),
         lead=lead,
         n_units=len(panel.coords["participant"]) if units else 1,
         # A participant's effect is summed out after the logs of its cells are: no node of it may underflow.
         space="probability" if few and once and not units else "log",
     )
     return data, pattern, labels
+
+
+def _shared_out(patterns: Patterns, reads: np.ndarray) -> np.ndarray:
+    """Votes ``[reader, state, category]``, each counted for states in the shares that its cell's votes name them."""
+    named = patterns.votes.sum(1) @ reads.T
+    total = named.sum(1, keepdims=True)
+    share = np.where(total > 0, named / np.where(total > 0, total, 1), 0.0)[patterns.vote_pattern]
+    share = np.where(patterns.known[:, None] >= 0, np.eye(len(reads))[patterns.known], share)
+    by_vote_pattern = np.zeros((len(patterns.votes), len(reads)))
+    np.add.at(by_vote_pattern, patterns.vote_pattern, share * patterns.count[:, None])
+    return np.einsum("vk,vjc->jkc", by_vote_pattern, patterns.votes)
 
 
 def cell_strata(column: str, panel: Panel) -> tuple[np.ndarray, pd.Index]:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax import Array
+from jax.typing import ArrayLike
 from numpyro.distributions import constraints
 
 from evidial_bayes.models.base import Params
@@ -59,11 +60,14 @@ class SimplexSite(Site):
         Dims of the site.
     concentration
         Pseudo-counts of the prior, of the site's shape.
+    counts
+        Counts that the start adds to them.
     """
 
     name: str
     names: tuple[str, ...]
     concentration: Array
+    counts: ArrayLike = 0.0
 
     def dims(self) -> dict[str, tuple[str, ...]]:
         """Dims of the probabilities."""
@@ -79,9 +83,9 @@ class SimplexSite(Site):
         return {self.name: numpyro.deterministic(self.name, jnp.exp(from_log_ratio(x)))}
 
     def initial(self) -> dict[str, Array]:
-        """Prior means."""
-        mean = self.concentration / self.concentration.sum(-1, keepdims=True)
-        return {f"{self.name}_log_ratio": to_log_ratio(mean)}
+        """Prior means, with the counts."""
+        total = self.concentration + jnp.asarray(self.counts)
+        return {f"{self.name}_log_ratio": to_log_ratio(total / total.sum(-1, keepdims=True))}
 
     def log_prior(self, params: Params) -> dict[str, Array]:
         """Dirichlet density."""

@@ -7,22 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pandas as pd
 import xarray as xr
 from jax import Array, lax
 
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.panel import Panel
 from evidial_bayes.inference.compilation import Precision, precision
-from evidial_bayes.models.base import MeasurementModel, Params, Prepared
+from evidial_bayes.models.base import MeasurementModel, Params
 from evidial_bayes.models.priors import inside
 from evidial_bayes.reference.base import Reference
-from evidial_bayes.reference.calibration import Calibration
+from evidial_bayes.reference.calibration import BY_FAMILY, Calibration
+from evidial_bayes.reference.effective_judges import effective_share_of_judges
 from evidial_bayes.reference.elliptical_slice import elliptical_slice_step
-from evidial_bayes.reference.voting import count_votes
+from evidial_bayes.reference.one_pass import family_sources, vote_shares
 
-# Share of a vote share that is spread evenly, so that a state which nobody votes for stays possible.
-SMOOTHING = 0.02
 # Draws of a calibrated reference, however few its fit has: a posterior mode has one.
 LEAST_DRAWS = 400
 
@@ -105,8 +103,20 @@ def calibrate(
     n_chains = fit["posterior"].sizes["chain"]
     draws = _positions(fit, reference)
     n_chains = n_chains if len(draws) % n_chains == 0 else 1
-    kinds, names = _sources(calibration, panel)
-    known = np.flatnonzero((panel.known >= 0) & ~panel.constructed & (panel.n_votes > 0))
+    by_family, by_judge, groups = family_sources(panel)
+    calibration = calibration.centred(effective_share_of_judges(panel))
+    per_kind = {kind: groups if kind in BY_FAMILY else [kind] for kind in calibration.kinds}
+    kinds = tuple(kind for kind, of_kind in per_kind.items() for _ in of_kind)
+    names = [name for of_kind in per_kind.values() for name in of_kind]
+    learned_from = (panel.known >= 0) & ~panel.constructed & (panel.n_votes > 0)
+    known = np.flatnonzero(learned_from)
+    shares = vote_shares(hidden)
+    _, first = np.unique(prepared.pattern, return_index=True)
+    state = np.where(learned_from, panel.known, -1)
+    one_pass = calibration.one_pass()
+    once, once_known = np.zeros((0, len(panel.cells), 1)), np.zeros((0, len(known), 1))
+    if one_pass is not None:
+        once, once_known = one_pass.evidence(hidden, shares["family_shares"], state, by_judge)
     stacked = {
         str(name): values.to_numpy().reshape(-1, *values.shape[2:])[draws]
         for name, values in fit["posterior"].dataset.data_vars.items()
@@ -114,7 +124,10 @@ def calibrate(
     with precision(floats):
         chain = _Chain(
             data=jax.tree.map(jnp.asarray, prepared.data),
-            shares={name: jnp.asarray(share) for name, share in _shares(hidden, prepared).items()},
+            grouping=jnp.asarray(by_family),
+            shares={name: jnp.log(jnp.asarray(share[first])) for name, share in shares.items()},
+            once=jnp.asarray(once[:, first]),
+            once_known=jnp.asarray(once_known),
             pattern=jnp.asarray(prepared.pattern[known]),
             state=jnp.asarray(panel.known[known]),
         )
@@ -147,9 +160,17 @@ def calibrate(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class _Chain:
-    """What the chain needs besides θ: data of the model, vote shares, and pattern and state of every known cell."""
+    """What the chain needs besides θ.
+
+    Data of the model; which families make a source ``[source, judge_family]``; logs of vote shares ``[pattern,
+    state]``; evidence under emissions estimated once ``[source, pattern, state]``, and of known cells without their own
+    votes; and pattern and state of every known cell.
+    """
 
     data: Any
+    grouping: Array
+    once: Array
+    once_known: Array
     shares: dict[str, Array]
     pattern: Array
     state: Array
@@ -176,6 +197,9 @@ def _run(
 
     def walk(key: Array, z: Array, sources: Array, n: int) -> Array:
         at_known = sources[:, chain.pattern]
+        places = [place for place, kind in enumerate(kinds) if kind == "one_pass"]
+        if places:
+            at_known = at_known.at[jnp.array(places)].set(jax.nn.log_softmax(chain.once_known, axis=-1))
         for_known = partial(log_likelihood, sources=at_known)
         return lax.fori_loop(0, n, lambda i, z: elliptical_slice_step(jax.random.fold_in(key, i), z, for_known), z)
 
@@ -203,6 +227,7 @@ def _of_draw(kinds: tuple[str, ...], model: MeasurementModel, chain: _Chain, par
     values = []
     if "families" in kinds or "prevalence" in kinds:
         prevalence, by_family = model.log_evidence(params, chain.data)
+        by_family = jnp.tensordot(chain.grouping, by_family, axes=1)
     for place, kind in enumerate(kinds):
         if kind == "posterior":
             values.append(jnp.log(inside(model.state_probabilities(params, chain.data))))
@@ -210,40 +235,11 @@ def _of_draw(kinds: tuple[str, ...], model: MeasurementModel, chain: _Chain, par
             values.append(prevalence)
         elif kind == "families":
             values.append(by_family[kinds[:place].count(kind)])
+        elif kind == "one_pass":
+            values.append(chain.once[kinds[:place].count(kind)])
         else:
-            values.append(jnp.log(chain.shares[kind]))
+            values.append(chain.shares[kind])
     return jax.nn.log_softmax(jnp.stack(values), axis=-1)
-
-
-def _sources(calibration: Calibration, panel: Panel) -> tuple[tuple[str, ...], list[str]]:
-    """Kind and name of every source: ``families`` stands for one a family."""
-    families = panel.judges.loc[panel.coords["judge"], "judge_family"].drop_duplicates()
-    kinds: list[str] = []
-    names: list[str] = []
-    for kind in calibration.kinds:
-        of_kind = [str(family) for family in families] if kind == "families" else [kind]
-        kinds += [kind] * len(of_kind)
-        names += of_kind
-    return tuple(kinds), names
-
-
-def _shares(panel: Panel, prepared: Prepared) -> dict[str, np.ndarray]:
-    """Smoothed vote shares of the patterns, ``[pattern, state]``: of all votes, and the mean of the families'."""
-    family = pd.factorize(panel.judges.loc[panel.coords["judge"], "judge_family"])[0]
-    _, first = np.unique(prepared.pattern, return_index=True)
-    counts = count_votes(panel, family)[:, first]
-    return {
-        "vote_share": _smoothed(counts.sum(0), panel),
-        "family_shares": np.mean([_smoothed(of_family, panel) for of_family in counts], axis=0),
-    }
-
-
-def _smoothed(counts: np.ndarray, panel: Panel) -> np.ndarray:
-    reading = panel.codebook.reading
-    share = counts[:, reading] / np.bincount(reading)[reading]
-    total, n_states = share.sum(1, keepdims=True), share.shape[1]
-    share = np.where(total > 0, share / np.where(total > 0, total, 1), 1 / n_states)
-    return (1 - SMOOTHING) * share + SMOOTHING / n_states
 
 
 def _positions(fit: xr.DataTree, reference: Reference) -> np.ndarray:

@@ -7,7 +7,7 @@ votes say about a cell to state probabilities by a handful of parameters, about 
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import jax
@@ -17,8 +17,11 @@ from scipy.linalg import helmert
 
 from evidial_bayes.data.errors import InputError, suggest
 from evidial_bayes.models.priors import check_positive
+from evidial_bayes.reference.one_pass import OnePass
 
-SOURCES = ("posterior", "prevalence", "families", "vote_share", "family_shares")
+SOURCES = ("posterior", "prevalence", "families", "one_pass", "vote_share", "family_shares")
+# Kinds that are one source for each judge family of several judges, and one for all single judges.
+BY_FAMILY = ("families", "one_pass")
 
 
 class Calibration(ABC):
@@ -32,6 +35,14 @@ class Calibration(ABC):
     @abstractmethod
     def kinds(self) -> tuple[str, ...]:
         """Kinds of sources, any of `SOURCES`, in order."""
+
+    @abstractmethod
+    def one_pass(self) -> OnePass | None:
+        """How emissions are estimated once, where a source needs them."""
+
+    @abstractmethod
+    def centred(self, effective_share: float) -> "Calibration":
+        """Set what is left open to the effective over the nominal number of judges."""
 
     @abstractmethod
     def size(self, kinds: tuple[str, ...], n_states: int) -> int:
@@ -84,11 +95,16 @@ class LogLinear(Calibration):
     sources
         What is multiplied, and the prior median of its exponent: ``posterior`` of the state under the model;
         ``prevalence`` of the model; ``families``: the model's probability of a judge family's votes, a source for each
-        family; ``vote_share`` of all votes; ``family_shares``: the mean of the families' vote shares.
+        family of several judges and one for all single judges together; ``one_pass``: the same under emissions that are
+        estimated once, from vote shares and known cells; ``vote_share`` of all votes; ``family_shares``: the mean of
+        the families' vote shares. None as median: the effective over the nominal number of judges.
     common, spread
-        Standard deviation of the log of what all exponents are multiplied by, and of each one's by itself.
-    offset
-        Standard deviation of the offsets.
+        Standard deviation of the log of an exponent, and of those of single families about that of all.
+    offset, offset_spread
+        Median of the standard deviation of the offsets, and standard deviation of its log: offsets that the known
+        cells do not ask for stay small.
+    once
+        How the emissions of ``one_pass`` are estimated.
 
     Raises
     ------
@@ -96,10 +112,12 @@ class LogLinear(Calibration):
         Unknown source, or a number that is not positive.
     """
 
-    sources: dict[str, float] = field(default_factory=lambda: {"posterior": 0.3})
+    sources: dict[str, float | None] = field(default_factory=lambda: {"posterior": 0.3})
     common: float = 1.0
     spread: float = 0.5
-    offset: float = 1.5
+    offset: float = 0.5
+    offset_spread: float = 0.8
+    once: OnePass = field(default_factory=OnePass)
 
     def __post_init__(self) -> None:
         """Check sources and scales."""
@@ -114,24 +132,40 @@ class LogLinear(Calibration):
             # Inside a traced program medians are arrays, checked already.
             if isinstance(median, int | float | str) and not (isinstance(median, int | float) and 0 < median):
                 raise InputError(f"calibration.sources.{source}: {median!r} is not usable; allowed: a positive number.")
-        check_positive(self, "common", "spread", "offset")
+        check_positive(self, "common", "spread", "offset", "offset_spread")
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """Kinds of sources."""
         return tuple(self.sources)
 
+    def one_pass(self) -> OnePass | None:
+        """How emissions are estimated once, where a source needs them."""
+        return self.once if "one_pass" in self.sources else None
+
+    def centred(self, effective_share: float) -> "LogLinear":
+        """Set medians that are left open."""
+        medians: dict[str, float | None]
+        medians = {kind: effective_share if m is None else m for kind, m in self.sources.items()}
+        return replace(self, sources=medians)
+
     def size(self, kinds: tuple[str, ...], n_states: int) -> int:
-        """Count the common factor, one number for each source, and the offsets."""
-        return 1 + len(kinds) + n_states - 1
+        """Count one number for each kind and each source, one for the scale of the offsets, and the offsets."""
+        return len(self.kinds) + len(kinds) + 1 + n_states - 1
 
     def parameters(self, z: Array, kinds: tuple[str, ...], n_states: int) -> dict[str, Array]:
         """Exponents and offsets."""
-        common, each, offset = z[0], z[1 : 1 + len(kinds)], z[1 + len(kinds) :]
-        median = jnp.stack([jnp.asarray(self.sources[kind], z.dtype) for kind in kinds])
+        n_kinds, n_sources = len(self.kinds), len(kinds)
+        common, each, scale, offset = jnp.split(z, [n_kinds, n_kinds + n_sources, n_kinds + n_sources + 1])
+        exponents = []
+        for place, kind in enumerate(kinds):
+            shift = self.common * common[self.kinds.index(kind)]
+            # The only source of its kind has nothing to differ from.
+            shift += self.spread * each[place] if kinds.count(kind) > 1 else 0.0
+            exponents.append(jnp.asarray(self.sources[kind]) * jnp.exp(shift))
         return {
-            "exponent": median * jnp.exp(self.common * common + self.spread * each),
-            "offset": self.offset * offset @ helmert(n_states),
+            "exponent": jnp.stack(exponents),
+            "offset": self.offset * jnp.exp(self.offset_spread * scale) * offset @ helmert(n_states),
         }
 
     def dims(self) -> dict[str, tuple[str, ...]]:
@@ -179,6 +213,14 @@ class Confusion(Calibration):
     def kinds(self) -> tuple[str, ...]:
         """The posterior alone."""
         return ("posterior",)
+
+    def one_pass(self) -> None:
+        """No source needs it."""
+        return
+
+    def centred(self, effective_share: float) -> "Confusion":
+        """Nothing is left open."""
+        return self
 
     def size(self, kinds: tuple[str, ...], n_states: int) -> int:
         """Count states less one for each row."""

@@ -41,9 +41,11 @@ class AccuracyRows(EmissionPrior):
         return log_emission, {"accuracy": accuracy}
 
     def initial(self, rows: Rows) -> dict[str, Array]:
-        """Prior mean."""
-        shape = rows.shape if self.by_state else rows.shape[:-1]
-        return {"accuracy": jnp.full(shape, self.correct / (self.correct + self.wrong))}
+        """Prior counts and the votes by the states that their cells' votes name, as means."""
+        votes = jnp.asarray(rows.shared_out)
+        axes = -1 if self.by_state else (-2, -1)
+        right, every = (votes * jnp.asarray(rows.reads)).sum(axes), votes.sum(axes)
+        return {"accuracy": (self.correct + right) / (self.correct + self.wrong + every)}
 
     def log_prior(self, params: Params, rows: Rows) -> dict[str, Array]:
         """Beta density of all accuracies."""

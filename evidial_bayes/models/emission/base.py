@@ -32,12 +32,16 @@ class Rows:
         Float ``[*lead, state, category]``: votes on cells whose state is known by construction.
     link
         Scale on which effects are added to emissions.
+    shared_out
+        Float ``[*lead, state, category]``: all votes, each shared out to the states that its cell's votes name: where
+        a search or a chain may start.
     """
 
     reads: ArrayLike
     lead: tuple[tuple[str, int], ...]
     anchors: ArrayLike
     link: Link
+    shared_out: ArrayLike
 
     @property
     def n_states(self) -> int:

@@ -34,8 +34,8 @@ class DirichletRows(EmissionPrior):
         return from_log_ratio(x), {}
 
     def initial(self, rows: Rows) -> dict[str, Array]:
-        """Prior means with one more count on the diagonal: under a flat prior no two classes may start alike."""
-        counts = self.concentration(rows) + jnp.asarray(rows.reads)
+        """Prior counts and the votes by the states that their cells' votes name, as means."""
+        counts = self.concentration(rows) + jnp.asarray(rows.shared_out)
         return {"emission_log_ratio": to_log_ratio(counts / counts.sum(-1, keepdims=True))}
 
     def log_prior(self, params: Params, rows: Rows) -> dict[str, Array]:

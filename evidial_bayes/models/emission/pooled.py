@@ -60,8 +60,9 @@ class PooledRows(EmissionPrior):
         return from_log_ratio(centre + spread * z), {"population": population, "spread": spread}
 
     def initial(self, rows: Rows) -> dict[str, Array]:
-        """Prior mean of the population, and no judge different from it."""
-        counts = self._population(rows)
+        """Start all judges alike, at prior counts and the votes by the states that their cells' votes name."""
+        votes = jnp.asarray(rows.shared_out)
+        counts = self._population(rows) + votes.sum(tuple(range(votes.ndim - 2)))
         return {
             "population_log_ratio": to_log_ratio(counts / counts.sum(-1, keepdims=True)),
             "spread": jnp.asarray(0.3),

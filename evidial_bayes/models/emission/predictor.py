@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from jax import Array
 
 from evidial_bayes.models.base import Params
-from evidial_bayes.models.emission.base import EmissionPrior, Rows, dims_of, log_emission_of
+from evidial_bayes.models.emission.base import EmissionPrior, Rows, dims_of, log_emission_of, predictor_of
 from evidial_bayes.models.priors import check_positive
 
 
@@ -47,9 +47,9 @@ class NormalPredictor(EmissionPrior):
         return log_emission_of(predictor, rows.link), {"predictor": predictor}
 
     def initial(self, rows: Rows) -> dict[str, Array]:
-        """One unit to the side of the category that the state reads as."""
-        reads = jnp.asarray(rows.reads)
-        return {"predictor": jnp.broadcast_to(reads[:, 1] - reads[:, 0], rows.shape)}
+        """Votes by the states that their cells' votes name, with a count for the category that the state reads as."""
+        counts = jnp.asarray(rows.shared_out) + 0.5 + jnp.asarray(rows.reads)
+        return {"predictor": predictor_of(jnp.log(counts / counts.sum(-1, keepdims=True)), rows.link)}
 
     def log_prior(self, params: Params, rows: Rows) -> dict[str, Array]:
         """Give the normal density of all linear predictors."""
