@@ -266,3 +266,33 @@ def test_the_same_flow_from_python(tmp_path):
     # What the command builds from YAML is the same model with the same numbers.
     command = build(composed("audit"), "model")
     np.testing.assert_array_equal(posterior_reference(fit, command, panel).probability, reference.probability)
+
+
+def test_a_calibration_is_learned_on_known_cells(tmp_path):
+    """The fit does not see the known states, and the reference knows them."""
+    composed_simulation = composed("simulate", "data.n_participants=20", "seed=3")
+    pipeline.run_simulate(composed_simulation, tmp_path / "tables")
+    cells = pd.read_csv(tmp_path / "tables" / "cells.csv", dtype=str, keep_default_na=False)
+    truth = pd.read_csv(tmp_path / "tables" / "truth.csv", dtype=str).set_index("cell_id")["state"]
+    known = cells["cell_id"].iloc[::4]
+    cells["known_state"] = cells["cell_id"].map(truth).where(cells["cell_id"].isin(known), "")
+    cells["known_by"] = np.where(cells["cell_id"].isin(known), "sampled", "")
+    cells.to_csv(tmp_path / "cells.csv", index=False)
+    given = (
+        "data=tables", f"data.votes={tmp_path}/tables/votes.csv", f"data.cells={tmp_path}/cells.csv",
+        "progress=false", "reference/calibration=pool", "inference=map", "inference.num_starts=2",
+    )  # fmt: skip
+    config = composed("fit", *given)
+    pipeline.run_fit(config, tmp_path / "out")
+    assert files(tmp_path / "out") == FIT_FILES | {"calibration.csv"}
+    table = pd.read_csv(tmp_path / "out" / "calibration.csv")
+    assert set(table["parameter"]) == {"exponent", "offset"}
+    assert (table["lower"] <= table["mean"]).all()
+    assert (table["mean"] <= table["upper"]).all()
+    reference = pd.read_parquet(tmp_path / "out" / "reference.parquet").set_index("cell")
+    said = reference.loc[known, "map_state"]
+    np.testing.assert_array_equal(said, truth[known])
+    assert (reference.loc[known, "entropy"] == 0).all()
+    names = {check["name"] for check in json.loads((tmp_path / "out" / "checks.json").read_text())["checks"]}
+    assert {"parameters", "local_rank", "constant_judge", "few_votes", "modes", "calibration_cells"} <= names
+    assert not {"r_hat", "ess_bulk"} & names

@@ -173,11 +173,10 @@ class LatentClass:
             categories.
         """
         n_categories = len(panel.codebook.categories)
-        binary = [what for what in (self.link, type(self.emission).__name__) if what in ("probit", "NormalPredictor")]
-        if binary and n_categories != 2:
-            raise InputError(
-                f"model: {binary[0]} is for two categories; codebook '{panel.codebook.name}' has {n_categories}."
-            )
+        for key, kind in (("link", self.link), ("emission", type(self.emission).__name__)):
+            if kind in ("probit", "NormalPredictor") and n_categories != 2:
+                book = f"codebook '{panel.codebook.name}' has {n_categories}"
+                raise InputError(f"model.{key}: {kind} is for two categories; {book}.")
         units = self.participant_effect is not None
         data, pattern, labels = latent_class_data(panel, self.prevalence_formula, self.stratum, units=units)
         dims = merged(site.dims() for site in self._sites(data))
@@ -274,9 +273,10 @@ class LatentClass:
     def _sites(self, data: LatentClassData) -> list[Site]:
         rows = Rows(data.reads, data.lead, data.anchors, self.link, data.shared_out)
         n_states, n_effects, n_judges = rows.n_states, data.patterns.design.shape[1], data.lead[-1][1]
+        named = data.shared_out.sum(-1).reshape(-1, n_states).sum(0)
         sites: list[Site] = [
             EmissionSite(self.emission, rows),
-            SimplexSite("prevalence", ("state",), self.prevalence.over(n_states), data.shared_out.sum((-3, -1))),
+            SimplexSite("prevalence", ("state",), self.prevalence.over(n_states), named),
         ]
         if self.family_reading is not None:
             counts = self.family_reading.over(n_states)[:, None]

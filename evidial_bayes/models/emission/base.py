@@ -107,10 +107,10 @@ def predictor_of(log_emission: Array, link: Link) -> Array:
     """Linear predictor ``[...]`` of the second of two categories, from log emissions ``[..., 2]``."""
     if link == "logit":
         return log_emission[..., 1] - log_emission[..., 0]
-    low = jnp.argmin(log_emission, axis=-1)
-    # The quantile of the smaller probability is the accurate one.
-    quantile = ndtri(jnp.exp(jnp.min(log_emission, axis=-1)))
-    return jnp.where(low == 1, quantile, -quantile)
+    # The quantile of the smaller probability is the accurate one. (The gradient of a minimum is none at one half.)
+    second = log_emission[..., 1] < log_emission[..., 0]
+    quantile = ndtri(jnp.exp(jnp.where(second, log_emission[..., 1], log_emission[..., 0])))
+    return jnp.where(second, quantile, -quantile)
 
 
 def log_emission_of(predictor: Array, link: Link) -> Array:
