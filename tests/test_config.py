@@ -17,6 +17,8 @@ from evidial_bayes.inference.nuts import NUTS
 from evidial_bayes.inference.verdict import Thresholds
 from evidial_bayes.models.latent_class import LatentClass
 from evidial_bayes.models.quadrature import GaussHermite, PaperGrid
+from evidial_bayes.reference.calibration import Confusion, LogLinear
+from evidial_bayes.reference.one_pass import OnePass
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 COMMANDS = ("audit", "fit", "simulate")
@@ -190,3 +192,38 @@ def test_reference_settings_keep_their_kinds():
     settings = reference_settings(composed("audit", "reference.from=a/b", "reference.max_entropy=1"))
     assert (settings.source, settings.draws, settings.max_entropy) == ("a/b", None, 1.0)
     assert isinstance(settings.max_entropy, float)
+
+
+@pytest.mark.parametrize("command", ["audit", "fit"])
+@pytest.mark.parametrize(("experiment", "on"), [("paper", False), ("recommended", True)])
+def test_misreading_and_calibration_are_off_in_the_papers_way_and_on_in_ours(command, experiment, on):
+    config = composed(command, f"experiment={experiment}")
+    assert (build(config, "model").misreading is not None) is on
+    assert (reference_settings(config).calibration is not None) is on
+
+
+def test_calibrations_in_yaml_are_objects_of_their_kind():
+    tempered = reference_settings(composed("audit", "reference/calibration=tempered")).calibration
+    assert tempered == LogLinear()
+    assert reference_settings(composed("audit", "reference/calibration=confusion")).calibration == Confusion()
+    pool = reference_settings(composed("fit", "reference/calibration=pool")).calibration
+    assert pool.sources == {"posterior": 0.135, "one_pass": None, "family_shares": 0.3}
+    assert pool.once == OnePass()
+    assert reference_settings(composed("audit")).calibration is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("+reference.calibration.sources.postrior=1", r"reference\.calibration: .*'postrior' is unknown"),
+        ("reference.calibration.spread=-1", r"reference\.calibration: LogLinear\.spread: -1\.0"),
+        ("+reference.calibration.spred=1", r"reference\.calibration\.spred: LogLinear has no argument 'spred'"),
+        (
+            "reference.calibration._target_=os.system",
+            r"reference\.calibration\._target_: 'os\.system' may not be built",
+        ),
+    ],
+)
+def test_a_wrong_calibration_is_named(override, message):
+    with pytest.raises(InputError, match=message):
+        reference_settings(composed("audit", "reference/calibration=tempered", override))

@@ -100,7 +100,7 @@ def test_without_known_cells_the_prior_stays(copied):
 )  # fmt: skip
 def test_every_kind_makes_copies_count_for_less(copied, settings):
     """Four copies of one reader are sure and often wrong: calibration takes the error and most of the loss away."""
-    panel, truth, _, _, reference = copied
+    _, truth, _, _, reference = copied
     found = calibrated(copied, settings).reference
     rest = np.arange(N_KNOWN, len(truth))
     before, after = reference.probability[rest], found.probability[rest]
