@@ -174,8 +174,10 @@ class LoadingSite(Site):
         return {self.name: numpyro.deterministic(self.name, mirrored)}
 
     def initial(self) -> dict[str, Array]:
-        """Small loadings."""
-        return {self._sampled(): jnp.full(self.shape, 0.5)}
+        """Small loadings, or the middle of where the prior allows them."""
+        support = self.prior.support
+        start = jnp.where(support(jnp.asarray(0.5)), 0.5, dist.biject_to(support)(jnp.zeros(())))
+        return {self._sampled(): jnp.full(self.shape, start)}
 
     def log_prior(self, params: Params) -> dict[str, Array]:
         """Density of all loadings; a signed one stands for itself and its mirror image."""

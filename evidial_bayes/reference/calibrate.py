@@ -121,6 +121,9 @@ def calibrate(
         str(name): values.to_numpy().reshape(-1, *values.shape[2:])[draws]
         for name, values in fit["posterior"].dataset.data_vars.items()
     }
+    if len(known):
+        # A calibration learns what the panel misreads, and takes the place of a layer that only had its prior to go by.
+        stacked.pop("misreading", None)
     with precision(floats):
         chain = _Chain(
             data=jax.tree.map(jnp.asarray, prepared.data),

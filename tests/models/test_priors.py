@@ -4,9 +4,11 @@ import pytest
 from scipy import integrate, stats
 
 from evidial_bayes.data.errors import InputError
+from evidial_bayes.models.emission.base import Rows
+from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.priors import (
-    DiagonalDirichlet,
     LogRatioDirichlet,
+    Misreading,
     SymmetricDirichlet,
     ZeroSumSlopes,
     from_log_ratio,
@@ -51,12 +53,59 @@ def test_coordinates_are_isometric():
 
 def test_diagonal_counts_stand_where_the_state_is_read():
     reads = np.eye(3)[[0, 2, 2]]
-    np.testing.assert_array_equal(DiagonalDirichlet(5.0, 2.0).over(reads), [[5, 2, 2], [2, 2, 5], [2, 2, 5]])
+    none = np.zeros((2, 3, 3))
+    rows = Rows(reads, (("judge", 2),), none, "logit", none)
+    expected = [[5, 2, 2], [2, 2, 5], [2, 2, 5]]
+    np.testing.assert_array_equal(DiagonalDirichlet(5.0, 2.0).concentration(rows), [expected, expected])
+
+
+def test_symmetric_counts_are_the_same_for_all_states():
+    np.testing.assert_array_equal(SymmetricDirichlet(0.5).over(3), [0.5, 0.5, 0.5])
+
+
+@pytest.mark.parametrize("n_states", [2, 3, 5])
+def test_misreading_has_its_mean_on_the_diagonal_and_spreads_the_rest(n_states):
+    counts = np.asarray(Misreading(0.8, 12.0).over(n_states))
+    np.testing.assert_allclose(counts.sum(1), 12.0)
+    for k in range(n_states):
+        mean = stats.dirichlet.mean(counts[k])
+        assert mean[k] == pytest.approx(0.8)
+        np.testing.assert_allclose(np.delete(mean, k), 0.2 / (n_states - 1))
+
+
+def test_one_state_cannot_be_misread():
+    counts = np.asarray(Misreading().over(1))
+    assert counts.shape == (1, 1)
+    assert counts > 0
+
+
+@pytest.mark.parametrize("right", [1.0, 1.2])
+def test_a_share_of_one_is_no_misreading(right):
+    with pytest.raises(
+        InputError, match=rf"Misreading\.right: {right} is not usable; allowed: a share between 0 and 1"
+    ):
+        Misreading(right)
+
+
+def test_slopes_are_normal_deviations_from_their_mean_over_states():
+    """K independent normals less their mean: variance scale² (1 − 1/K), covariance −scale²/K; no mass elsewhere."""
+    n, scale = 20_000, 1.5
+    x = np.asarray(ZeroSumSlopes(scale).over(4).sample(jax.random.key(4), (n,)))
+    np.testing.assert_allclose(x.sum(-1), 0, atol=1e-12)
+    expected = scale**2 * (np.eye(4) - 0.25)
+    # The standard error of a covariance of normals is √((σ_ii σ_jj + σ_ij²) / n).
+    error = np.sqrt((np.outer(np.diag(expected), np.diag(expected)) + expected**2) / n)
+    assert np.all(np.abs(np.cov(x.T) - expected) < 4.5 * error)
+    density = ZeroSumSlopes(scale).over(4).log_prob(x[0])
+    assert float(density) == pytest.approx(
+        stats.norm.logpdf(x[0], scale=scale).sum() - stats.norm.logpdf(0, scale=scale)
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
 def test_numbers_of_priors_are_positive(value):
-    for make in (SymmetricDirichlet, DiagonalDirichlet, ZeroSumSlopes):
+    made = (SymmetricDirichlet, DiagonalDirichlet, ZeroSumSlopes, Misreading, lambda weight: Misreading(0.9, weight))
+    for make in made:
         with pytest.raises(InputError, match="allowed: a positive number"):
             make(value)
 

@@ -63,9 +63,10 @@ class PooledRows(EmissionPrior):
         """Start all judges alike, at prior counts and the votes by the states that their cells' votes name."""
         votes = jnp.asarray(rows.shared_out)
         counts = self._population(rows) + votes.sum(tuple(range(votes.ndim - 2)))
+        support = self.spread.support
         return {
             "population_log_ratio": to_log_ratio(counts / counts.sum(-1, keepdims=True)),
-            "spread": jnp.asarray(0.3),
+            "spread": jnp.where(support(jnp.asarray(0.3)), 0.3, dist.biject_to(support)(jnp.zeros(()))),
             "emission_deviation": jnp.zeros((*rows.shape, rows.n_categories - 1)),
         }
 
