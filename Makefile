@@ -49,8 +49,9 @@ help:  ## show this list
 demo: $(READY)  ## audit the bundled demo panel (343 participants, 2,744 cells)
 	$(BIN)/evidial audit hydra.run.dir=outputs/demo $(ARGS)
 
+# Threads of BLAS have nothing to share at these sizes, and spin while they wait for each other.
 test: $(READY)  ## run the tests; more with ARGS, as in ARGS="-m slow"
-	$(BIN)/python -m pytest $(ARGS)
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
 
 lint: $(READY)  ## check style, formatting and types
 	$(BIN)/python -m ruff check .

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 import pandas as pd
 import xarray as xr
-from calibration_report import RECOMMENDED, write_report
+from calibration_report import FLOOR_OF, RECOMMENDED, write_report
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
@@ -81,11 +81,8 @@ CALIBRATIONS: dict[str, tuple[str, Calibration]] = {
     "family reading, tempered": ("family reading", LogLinear({"posterior": 0.2})),
     "one pass": ("RE-LCA", LogLinear({"one_pass": None})),
     "RE-LCA, one pass": ("RE-LCA", POOL),
-    "RE-LCA, one pass, shares": (
-        "RE-LCA",
-        LogLinear({"posterior": 0.135, "one_pass": None, "family_shares": 0.3}, common=2.0),
-    ),
-    RECOMMENDED: ("RE-LCA, misreading", POOL),
+    "RE-LCA, misreading, one pass": ("RE-LCA, misreading", POOL),
+    RECOMMENDED: ("RE-LCA", LogLinear({"posterior": 0.135, "one_pass": None, "family_shares": 0.3}, common=2.0)),
 }
 # Where every judge is a family of its own these say what others say.
 OF_FAMILIES = ("family reading", "family shares, tempered", "Dawid–Skene, families", "RE-LCA, families")
@@ -213,7 +210,7 @@ def study(name: str) -> Iterator[dict]:
                         jax.random.key(seed), calibration, references[m], fits[m][0], MODELS[m], seen, warmup=300
                     )
                     scored = row(method, found.reference.probability)
-                    if method == RECOMMENDED:
+                    if method == FLOOR_OF:
                         scored["floor"] = floor(found.reference.probability[test], seed)
                     yield scored
             if number:

@@ -207,7 +207,7 @@ def test_calibrations_in_yaml_are_objects_of_their_kind():
     assert tempered == LogLinear()
     assert reference_settings(composed("audit", "reference/calibration=confusion")).calibration == Confusion()
     pool = reference_settings(composed("fit", "reference/calibration=pool")).calibration
-    assert pool.sources == {"posterior": 0.135, "one_pass": None}
+    assert pool.sources == {"posterior": 0.135, "one_pass": None, "family_shares": 0.3}
     assert pool.once == OnePass()
     assert reference_settings(composed("audit")).calibration is None
 

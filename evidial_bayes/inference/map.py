@@ -20,8 +20,8 @@ from evidial_bayes.inference.progress import search_progress
 from evidial_bayes.inference.result import assemble_fit
 from evidial_bayes.models.base import MeasurementModel, Params
 
-# Half width of the box in unconstrained units: probabilities down to about 1e-13, beyond which no table can tell.
-BOUND = 30.0
+# Half width of the box in unconstrained units: probits up to 12 and logits up to 80, beyond which no table can tell.
+BOUND = 60.0
 # Spread of the starts about the model's own, relative to that of the scattered ones. Much nearer, they all climb to the
 # mode that the model's own start finds, and look for nothing else.
 NEAR = 2 / 3

@@ -109,7 +109,7 @@ class LatentClass:
     loading
         Whether loadings are ``shared`` or differ by ``state`` or by ``judge``.
     link
-        ``logit``, or for two categories ``probit``.
+        ``logit``, or for two categories ``probit``; readings of families are moved by logit whatever the link.
     stratum
         Column of the table of cells by which judges have emissions of their own, such as ``language``; None: none.
     prevalence_formula

@@ -14,7 +14,7 @@ from evidial_bayes.data.panel import build_panel
 from evidial_bayes.inference.map import MAP
 from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.latent_class import LatentClass
-from evidial_bayes.models.priors import SymmetricDirichlet
+from evidial_bayes.models.priors import SymmetricDirichlet, to_log_ratio
 from evidial_bayes.models.quadrature import GaussHermite
 from evidial_bayes.reference.posterior import posterior_reference
 
@@ -46,27 +46,30 @@ def flat(**how):
     )
 
 
-def case(name, key, quick=False):
+def case(name, key, starts, quick=False):
     marks = [] if quick else [pytest.mark.slow]
-    return pytest.param(name, key, marks=marks, id=f"{name}-{key}")
+    return pytest.param(name, key, starts, marks=marks, id=f"{name}-{key}")
 
 
+# With a share p of starts that find the best mode, n starts miss it with probability (1 − p)^n; n is such that this is
+# below .01. Pooled over runs of 16 to 200 starts, some of them with the key used here, p is .03 for gss82_3, .07 for
+# re2_byclass_probit, .10 for carcinoma's re2_const_probit, from .26 to .5 for most others, above .9 where 4 starts do.
 @pytest.mark.parametrize(
-    ("name", "key"),
+    ("name", "key", "starts"),
     [
-        case("dentistry", "lc1"), case("dentistry", "lc2"), case("dentistry", "lc3", quick=True),
-        case("dentistry", "re1_const_probit"), case("dentistry", "re1_vary_probit"),
-        case("dentistry", "re2_const_probit", quick=True), case("dentistry", "re2_const_logit"),
-        case("dentistry", "re2_vary_probit"), case("dentistry", "re2_vary_logit", quick=True),
-        case("dentistry", "re2_byclass_probit", quick=True), case("dentistry", "re2_byclass_logit"),
-        case("dentistry", "re3_const_probit"),
-        case("myocardial", "lc1"), case("myocardial", "lc2", quick=True),
-        case("carcinoma", "lc1"), case("carcinoma", "lc2"), case("carcinoma", "lc3"),
-        case("carcinoma", "re1_const_probit"), case("carcinoma", "re2_const_probit"),
-        case("gss82", "gss82_2", quick=True), case("gss82", "gss82_3"),
+        case("dentistry", "lc1", 2), case("dentistry", "lc2", 4), case("dentistry", "lc3", 8, quick=True),
+        case("dentistry", "re1_const_probit", 4), case("dentistry", "re1_vary_probit", 4),
+        case("dentistry", "re2_const_probit", 16, quick=True), case("dentistry", "re2_const_logit", 16),
+        case("dentistry", "re2_vary_probit", 16), case("dentistry", "re2_vary_logit", 16, quick=True),
+        case("dentistry", "re2_byclass_probit", 80), case("dentistry", "re2_byclass_logit", 8, quick=True),
+        case("dentistry", "re3_const_probit", 16),
+        case("myocardial", "lc1", 2), case("myocardial", "lc2", 4, quick=True),
+        case("carcinoma", "lc1", 2), case("carcinoma", "lc2", 4), case("carcinoma", "lc3", 8),
+        case("carcinoma", "re1_const_probit", 4), case("carcinoma", "re2_const_probit", 48),
+        case("gss82", "gss82_2", 16, quick=True), case("gss82", "gss82_3", 160),
     ],
 )  # fmt: skip
-def test_flat_priors_make_it_maximum_likelihood(shared_data, name, key):
+def test_flat_priors_make_it_maximum_likelihood(shared_data, name, key, starts):
     """Log likelihood within .01 and at least as high; class shares within .002.
 
     Sources: Beath (2017), JSS 81(13), table of the dentistry example; poLCA's manual; both recomputed with R and by an
@@ -81,7 +84,7 @@ def test_flat_priors_make_it_maximum_likelihood(shared_data, name, key):
         nodes = GaussHermite(151 if name == "carcinoma" else 61)
         how = {"dependence": "severity", "link": link, "loading": LOADINGS[loading], "quadrature": nodes}
     panel = pattern_panel(shared_data, name, len(share))
-    fit = MAP(num_starts=24, progress=False).fit(jax.random.key(0), flat(**how), panel)
+    fit = MAP(num_starts=starts, progress=False).fit(jax.random.key(0), flat(**how), panel)
     modes = fit["modes"].dataset
     expected = float(oracle.get("logLik", oracle.get("llik")))
     assert float(modes["log_likelihood"][0]) > expected - 0.01
@@ -106,26 +109,40 @@ def anaesthesia(shared_data):
     return build_panel(votes, cells, book(states, states)), cells["cell_id"].astype(int).to_numpy() - 1
 
 
-def test_dawid_and_skenes_own_table(shared_data):
-    """At the published solution likelihood and states are the published ones; the search finds higher modes.
+def test_dawid_and_skenes_own_table(shared_data, monkeypatch):
+    """The published solution is a mode with the published states, and the model's own start finds a higher one.
 
     The unpenalised likelihood has many: -190.731 is what EM finds from vote shares, -189.405 the highest known.
     """
     panel, item = anaesthesia(shared_data)
     oracle = json.loads((shared_data / "oracles" / "ds_anesthesia.oracle.json").read_text())["oracle"]
-    model = flat(dependence="none")
-    published = oracle["dawid_skene_em_mv_start"]
-    prepared = model.prepare(panel)
-    params = {"prevalence": np.array(published["pi"]), "emission": np.array(published["E"])}
-    assert float(model.total_log_likelihood(params, prepared.data)) == pytest.approx(published["ll"], abs=1e-4)
-    states = np.asarray(model.state_probabilities(params, prepared.data))[prepared.pattern]
-    np.testing.assert_allclose(states, np.array(published["post"])[item], atol=1e-6)
-    first = MAP(num_starts=1, progress=False).fit(jax.random.key(0), model, panel)["modes"].dataset
-    assert float(first["log_likelihood"][0]) > published["ll"] - 0.01
-    best = MAP(num_starts=40, progress=False).fit(jax.random.key(1), model, panel)["modes"].dataset
-    assert float(best["log_likelihood"][0]) > oracle["global_ml"]["ll"] - 0.01
-    assert best.attrs["gap"] > 0
-    assert best.attrs["share_best"] < 1
+    model, published = flat(dependence="none"), oracle["dawid_skene_em_mv_start"]
+    first = MAP(num_starts=1, progress=False).fit(jax.random.key(0), model, panel)
+    assert float(first["modes"]["log_likelihood"][0]) > published["ll"] - 0.01
+    # Searches that stop on a slope start afresh: without that, five of eight end at a mode.
+    assert bool(MAP(num_starts=12, progress=False).fit(jax.random.key(1), model, panel)["modes"]["converged"].all())
+    start = {
+        "emission_log_ratio": to_log_ratio(np.maximum(published["E"], 1e-9)),
+        "prevalence_log_ratio": to_log_ratio(np.array(published["pi"])),
+    }
+    monkeypatch.setattr(LatentClass, "initial", lambda self, data: start)
+    there = MAP(num_starts=1, progress=False).fit(jax.random.key(0), model, panel)
+    assert float(there["modes"]["log_likelihood"][0]) == pytest.approx(published["ll"], abs=1e-3)
+    states = posterior_reference(there, model, panel).probability
+    np.testing.assert_allclose(states, np.array(published["post"])[item], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_the_highest_mode_of_dawid_and_skenes_table_is_found(shared_data):
+    """Found by 4 % of starts (12 of 300 with other keys): 120 of them miss it with probability .007."""
+    panel, _ = anaesthesia(shared_data)
+    oracle = json.loads((shared_data / "oracles" / "ds_anesthesia.oracle.json").read_text())["oracle"]
+    best = MAP(num_starts=120, progress=False).fit(jax.random.key(1), flat(dependence="none"), panel)["modes"].dataset
+    assert float(best["log_likelihood"][0]) == pytest.approx(oracle["global_ml"]["ll"], abs=0.01)
+    assert best.attrs["n_modes"] > 2
+    # The next one, at -189.428, is as near as that.
+    assert best.attrs["gap"] == pytest.approx(0.022, abs=0.002)
+    assert best.attrs["share_best"] < 0.5
 
 
 def test_bluebirds(shared_data):
@@ -182,6 +199,68 @@ def test_known_states_have_a_closed_form(alpha):
     assert posterior["prevalence"].dims == ("state",)
 
 
+def two_judged_classes():
+    """Two equally common classes, four judges who are right four times in five; the mirror image is the same table."""
+    rows = [
+        (f"u{i}", f"j{j}", str(i % 2 if (i // 2 + 7 * j) % 10 < 8 else 1 - i % 2)) for i in range(60) for j in range(4)
+    ]
+    cells = pd.DataFrame({"cell_id": [f"u{i}" for i in range(60)], "participant_id": "p"})
+    votes = pd.DataFrame(rows, columns=["cell_id", "judge", "vote"])
+    return build_panel(votes, cells, book(["a", "b"], ["0", "1"]))
+
+
+def test_classes_that_swap_names_are_one_mode():
+    """Both shares are one half, so that nothing but the emissions tells the names apart."""
+    fit = MAP(num_starts=12, progress=False).fit(jax.random.key(0), flat(dependence="none"), two_judged_classes())
+    np.testing.assert_allclose(fit["posterior"]["prevalence"].to_numpy()[0, 0], 0.5, atol=1e-4)
+    modes = fit["modes"].dataset
+    assert bool(modes["converged"].all())
+    assert modes.attrs["relabelled"] == 1
+    assert modes.attrs["n_modes"] == len(np.unique(modes["mode"]))
+    alone = MAP(num_starts=1, progress=False).fit(jax.random.key(0), flat(dependence="none"), two_judged_classes())
+    assert (alone["modes"].attrs["relabelled"], alone["modes"].attrs["n_modes"]) == (0, 1)
+
+
+def test_a_density_without_a_maximum_has_no_mode():
+    """Pseudo-counts below one: the density of the emissions grows without end towards zero."""
+    model = LatentClass(emission=DiagonalDirichlet(0.5, 0.5), dependence="none", prevalence_formula="~ 1")
+    # Judges who never err leave empty counts.
+    cells = pd.DataFrame(
+        {"cell_id": ["u0", "u1"], "participant_id": "p", "known_state": ["a", "b"], "known_by": "sampled"}
+    )
+    rows = [(f"u{i}", judge, str(i)) for i in range(2) for judge in ("j0", "j1")]
+    votes = pd.DataFrame(rows, columns=["cell_id", "judge", "vote"])
+    panel = build_panel(votes, cells, book(["a", "b"], ["0", "1"]))
+    assert not MAP(num_starts=3, progress=False).fit(jax.random.key(0), model, panel)["modes"]["converged"].any()
+
+
+def test_single_precision_converges_to_the_same_mode():
+    panel, model = two_judged_classes(), LatentClass(dependence="none", prevalence_formula="~ 1")
+    double, single = (
+        MAP(num_starts=2, progress=False, floats=floats).fit(jax.random.key(0), model, panel)
+        for floats in ("float64", "float32")
+    )
+    assert bool(single["modes"]["converged"][0])
+    # Rounding of a log density of about 150 is 2e-5, and what a search cannot tell apart in it is of that size.
+    assert float(single["sample_stats"]["lp"][0, 0]) == pytest.approx(
+        float(double["sample_stats"]["lp"][0, 0]), abs=1e-3
+    )
+    np.testing.assert_allclose(single["posterior"]["emission"], double["posterior"]["emission"], atol=5e-3)
+
+
+def test_a_mode_can_be_read_as_a_reference():
+    """A fit of one draw: state probabilities sum to one, and all draws of states come from that draw."""
+    panel, model = two_judged_classes(), LatentClass(dependence="none", prevalence_formula="~ 1")
+    fit = MAP(num_starts=1, progress=False).fit(jax.random.key(0), model, panel)
+    assert dict(fit["posterior"].sizes)["chain"] == dict(fit["posterior"].sizes)["draw"] == 1
+    reference = posterior_reference(fit, model, panel)
+    np.testing.assert_allclose(np.asarray(reference.probability).sum(-1), 1.0)
+    prepared = model.prepare(panel)
+    params = {name: fit["posterior"][name].to_numpy()[0, 0] for name in prepared.dims}
+    expected = np.asarray(model.state_probabilities(params, prepared.data))[prepared.pattern]
+    np.testing.assert_allclose(reference.probability, expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -189,6 +268,7 @@ def test_known_states_have_a_closed_form(alpha):
         ({"max_iterations": 2.5}, r"inference\.max_iterations: 2\.5"),
         ({"spread": -1.0}, r"inference\.spread: -1\.0 .*positive"),
         ({"tolerance": 0.0}, r"inference\.tolerance"),
+        ({"same_mode": True}, r"inference\.same_mode: True .*positive"),
         ({"floats": "float16"}, r"inference\.floats: 'float16'"),
     ],
 )
