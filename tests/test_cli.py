@@ -128,7 +128,8 @@ def no_setting(given, meant):
         (["fit", "zzz=1"], "there is no setting 'zzz'."),
         (
             ["fit", "model=laten_class"],
-            "model=laten_class: no such option; model is one of latent_class. Did you mean 'latent_class'?",
+            "model=laten_class: no such option; model is one of dawid_skene, family_effect, family_reading, "
+            "latent_class, misreading, severity, two_level. Did you mean 'latent_class'?",
         ),
         (["fit", "seed=abc"], "seed=abc: Value 'abc' of type 'str' could not be converted to Integer."),
         (
