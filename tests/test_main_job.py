@@ -54,7 +54,20 @@ def demo():
 def test_healthver_fit_is_sound(healthver):
     panel, _, fit, _ = healthver
     assert {check.name: check.status for check in run_checks(fit, panel, Thresholds())} == dict.fromkeys(
-        ("r_hat", "ess_bulk", "ess_tail", "divergences", "e_bfmi", "class_order", "diagonal"), "PASS"
+        (
+            "r_hat",
+            "ess_bulk",
+            "ess_tail",
+            "divergences",
+            "e_bfmi",
+            "modes",
+            "class_order",
+            "diagonal",
+            "empty_class",
+            "zero_sigma",
+            "runaway_sigma",
+        ),
+        "PASS",
     )
 
 
