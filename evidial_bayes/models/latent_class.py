@@ -27,7 +27,7 @@ from evidial_bayes.data.errors import InputError, suggest
 from evidial_bayes.data.panel import Panel
 from evidial_bayes.models.base import Params, Prepared
 from evidial_bayes.models.dependence import Dependence, Loading
-from evidial_bayes.models.emission.base import EmissionPrior, Link, Rows
+from evidial_bayes.models.emission.base import EmissionPrior, Link
 from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.joint import (
     by_participant,
@@ -37,9 +37,10 @@ from evidial_bayes.models.joint import (
     participant_node,
 )
 from evidial_bayes.models.latent_class_data import LatentClassData, latent_class_data
+from evidial_bayes.models.latent_class_sites import sites_of
 from evidial_bayes.models.priors import Misreading, SymmetricDirichlet, ZeroSumSlopes
 from evidial_bayes.models.quadrature import GaussHermite, PaperGrid
-from evidial_bayes.models.sites import EmissionSite, LoadingSite, SimplexSite, Site, SlopeSite, merged
+from evidial_bayes.models.sites import merged
 from evidial_bayes.models.votes_given_state import Structure, log_votes_by_family
 
 
@@ -179,7 +180,7 @@ class LatentClass:
                 raise InputError(f"model.{key}: {kind} is for two categories; {book}.")
         units = self.participant_effect is not None
         data, pattern, labels = latent_class_data(panel, self.prevalence_formula, self.stratum, units=units)
-        dims = merged(site.dims() for site in self._sites(data))
+        dims = merged(site.dims() for site in sites_of(self, data))
         effects = {"participant_effect": ("participant",)} if units else {}
         used = {dim for names in (*dims.values(), *effects.values()) for dim in names}
         coords = {dim: index for dim, index in labels.items() if dim in used}
@@ -187,20 +188,20 @@ class LatentClass:
 
     def __call__(self, data: LatentClassData) -> None:
         """Run the NumPyro program: priors, and the votes of all cells as one factor."""
-        params = merged(site.sample() for site in self._sites(data))
+        params = merged(site.sample() for site in sites_of(self, data))
         numpyro.factor("votes", self.total_log_likelihood(params, data))
 
     def initial(self, data: LatentClassData) -> dict[str, Array]:
         """Emissions and prevalence as the vote shares have them, small effects and no covariate effects."""
-        return merged(site.initial() for site in self._sites(data))
+        return merged(site.initial() for site in sites_of(self, data))
 
     def log_prior(self, params: Params, data: LatentClassData) -> dict[str, Array]:
         """Log prior density of every site on its own scale (simplexes as Dirichlet densities)."""
-        return merged(site.log_prior(params) for site in self._sites(data))
+        return merged(site.log_prior(params) for site in sites_of(self, data))
 
     def n_parameters(self, data: LatentClassData) -> int:
         """Count the freely varying parameters that the likelihood sees."""
-        return sum(site.n_free() for site in self._sites(data))
+        return sum(site.n_free() for site in sites_of(self, data))
 
     def total_log_likelihood(self, params: Params, data: LatentClassData) -> Array:
         """Log probability of all votes, weighted as the program weighs them: a scalar."""
@@ -269,31 +270,6 @@ class LatentClass:
         units = by_participant(self.quadrature, log_f, jnp.asarray(data.patterns.count), params, data)
         nodes, _ = self.quadrature(params["participant_sigma"])
         return {"participant_effect": nodes[jax.random.categorical(rng_key, units, axis=-1)]}
-
-    def _sites(self, data: LatentClassData) -> list[Site]:
-        rows = Rows(data.reads, data.lead, data.anchors, self.link, data.shared_out)
-        n_states, n_effects, n_judges = rows.n_states, data.patterns.design.shape[1], data.lead[-1][1]
-        named = data.shared_out.sum(-1).reshape(-1, n_states).sum(0)
-        sites: list[Site] = [
-            EmissionSite(self.emission, rows),
-            SimplexSite("prevalence", ("state",), self.prevalence.over(n_states), named),
-        ]
-        if self.family_reading is not None:
-            counts = self.family_reading.over(n_states)[:, None]
-            counts = jnp.broadcast_to(counts, (n_states, len(data.groups), n_states))
-            sites.append(SimplexSite("family_reading", ("state", "judge_family", "apparent_state"), counts))
-        if self.misreading is not None:
-            sites.append(SimplexSite("misreading", ("state", "apparent_state"), self.misreading.over(n_states)))
-        if n_effects:
-            sites.append(SlopeSite(self.slope, n_states, n_effects))
-        if self.dependence != "none":
-            sizes = {"shared": {}, "state": {"state": n_states}, "judge": {"judge": n_judges}}[self.loading]
-            sites.append(LoadingSite("sigma", tuple(sizes), tuple(sizes.values()), self.sigma))
-        if self.family_effect is not None:
-            sites.append(LoadingSite("family_sigma", (), (), self.family_effect))
-        if self.participant_effect is not None:
-            sites.append(LoadingSite("participant_sigma", (), (), self.participant_effect))
-        return sites
 
     def _structure(self) -> Structure:
         return Structure(self.dependence, self.loading, self.link, self.quadrature)
