@@ -107,7 +107,7 @@ def _free(voters: dict[tuple[int, ...], float], n_categories: int) -> float:
 def _local_rank(model: MeasurementModel, data: Any) -> list[Check]:
     patterns = _possible(data.patterns)
     with precision("float64"):
-        every = jax.tree.map(jnp.asarray, replace(data, patterns=patterns, space="log"))
+        every = jax.tree.map(jnp.asarray, replace(data, patterns=patterns, space="log", tilts=None, tally=None))
         centre = unconstrain_fn(model, (every,), {}, model.initial(every))
         flat, back = ravel_pytree(centre)
         if flat.size * len(patterns.count) > MOST_ENTRIES:

@@ -34,6 +34,14 @@ def scores(dependence: Dependence, reads: ArrayLike) -> Array:
     return jnp.broadcast_to(jnp.arange(n_categories) - (n_categories - 1) / 2, reads.shape)
 
 
+def levels(dependence: Dependence, reads: ArrayLike) -> tuple[Array, Array]:
+    """Distinct scores ``[level]``, and whether a category has one of them in a state: ``[state, category, level]``."""
+    h = scores(dependence, reads)
+    if dependence == "clarity":
+        return jnp.arange(2.0), jnp.stack([1 - h, h], axis=-1)
+    return h[0], jnp.broadcast_to(jnp.eye(h.shape[1]), (*h.shape, h.shape[1]))
+
+
 def shift(log_emission: Array, effect: Array, h: Array, link: Link) -> Array:
     """Log emissions under an effect.
 

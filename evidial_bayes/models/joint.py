@@ -22,10 +22,15 @@ def log_joint(structure: Structure, params: Params, data: LatentClassData) -> Ar
 
 def log_prevalence(params: Params, data: LatentClassData) -> Array:
     """Log prevalence of the states at a pattern's covariates: ``[pattern, state]``."""
+    return log_prevalence_by_row(params, data)[data.patterns.design_row]
+
+
+def log_prevalence_by_row(params: Params, data: LatentClassData) -> Array:
+    """Log prevalence of the states at each distinct row of the covariates: ``[design_row, state]``."""
     logits = jnp.log(inside(params["prevalence"])) + jnp.zeros((len(data.patterns.design), 1))
     if "slope" in params:
         logits = logits + data.patterns.design @ params["slope"].T
-    return jax.nn.log_softmax(logits, axis=-1)[data.patterns.design_row]
+    return jax.nn.log_softmax(logits, axis=-1)
 
 
 def log_emission_by_reader(params: Params) -> Array:

@@ -34,6 +34,7 @@ from evidial_bayes.models.joint import (
     log_emission_by_reader,
     log_joint,
     log_prevalence,
+    log_prevalence_by_row,
     participant_node,
 )
 from evidial_bayes.models.latent_class_data import LatentClassData, latent_class_data
@@ -41,7 +42,8 @@ from evidial_bayes.models.latent_class_sites import sites_of
 from evidial_bayes.models.priors import Misreading, SymmetricDirichlet, ZeroSumSlopes
 from evidial_bayes.models.quadrature import GaussHermite, PaperGrid
 from evidial_bayes.models.sites import merged
-from evidial_bayes.models.votes_given_state import Structure, log_votes_by_family
+from evidial_bayes.models.tally import log_likelihood_of
+from evidial_bayes.models.votes_given_state import Structure, log_votes_by_family, log_votes_given_state
 
 
 @partial(
@@ -179,7 +181,12 @@ class LatentClass:
                 book = f"codebook '{panel.codebook.name}' has {n_categories}"
                 raise InputError(f"model.{key}: {kind} is for two categories; {book}.")
         units = self.participant_effect is not None
-        data, pattern, labels = latent_class_data(panel, self.prevalence_formula, self.stratum, units=units)
+        by_score = self.link == "logit" and self.loading != "judge"
+        alone = self.family_effect is None and self.family_reading is None
+        tilted = self.dependence if by_score and alone else None
+        data, pattern, labels = latent_class_data(
+            panel, self.prevalence_formula, self.stratum, units=units, tilted=tilted
+        )
         dims = merged(site.dims() for site in sites_of(self, data))
         effects = {"participant_effect": ("participant",)} if units else {}
         used = {dim for names in (*dims.values(), *effects.values()) for dim in names}
@@ -206,6 +213,11 @@ class LatentClass:
     def total_log_likelihood(self, params: Params, data: LatentClassData) -> Array:
         """Log probability of all votes, weighted as the program weighs them: a scalar."""
         patterns = data.patterns
+        if data.tally is not None:
+            log_f = log_votes_given_state(self._structure(), log_emission_by_reader(params), params, data)[..., 0]
+            log_pi = log_prevalence_by_row(params, data)
+            constructed = not self.emission.uses_anchors
+            return log_likelihood_of(data.tally, log_f, log_pi, self.unlabelled_weight, constructed=constructed)
         weight = jnp.asarray(patterns.count) * jnp.where(patterns.known < 0, self.unlabelled_weight, 1.0)
         if self.emission.uses_anchors:
             weight = jnp.where(patterns.constructed, 0.0, weight)

@@ -10,7 +10,10 @@ import pandas as pd
 from evidial_bayes.data.errors import InputError, suggest
 from evidial_bayes.data.panel import Panel
 from evidial_bayes.data.patterns import Patterns, unique_patterns
+from evidial_bayes.models.dependence import Dependence, scores
 from evidial_bayes.models.design import prevalence_design
+from evidial_bayes.models.tally import Tally, tally
+from evidial_bayes.models.tilted import Tilts, tilts
 from evidial_bayes.models.vote_groups import VoteGroup, judge_families, vote_groups
 from evidial_bayes.models.vote_product import Space
 
@@ -20,7 +23,7 @@ MOST_JUDGES_IN_PROBABILITY_SPACE = 6
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["patterns", "groups", "reads", "anchors", "shared_out"],
+    data_fields=["patterns", "groups", "tilts", "tally", "reads", "anchors", "shared_out"],
     meta_fields=["lead", "n_units", "space"],
 )
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,10 @@ class LatentClassData:
         Distinct votes, covariates and known states.
     groups
         The same votes by judge family.
+    tilts
+        What the votes say of the cell's effect, where that is a score; None where it takes every vote.
+    tally
+        Numbers of cells by votes and covariates; None where participants are told apart, or covariates are many.
     reads
         Float ``[state, category]``: one-hot category that a faultless judge casts in each state.
     anchors
@@ -51,6 +58,8 @@ class LatentClassData:
 
     patterns: Patterns
     groups: tuple[VoteGroup, ...]
+    tilts: Tilts | None
+    tally: Tally | None
     reads: np.ndarray
     anchors: np.ndarray
     shared_out: np.ndarray
@@ -60,7 +69,7 @@ class LatentClassData:
 
 
 def latent_class_data(
-    panel: Panel, prevalence_formula: str, stratum: str | None, *, units: bool
+    panel: Panel, prevalence_formula: str, stratum: str | None, *, units: bool, tilted: Dependence | None = None
 ) -> tuple[LatentClassData, np.ndarray, dict[str, pd.Index]]:
     """Collapse a panel to distinct patterns.
 
@@ -74,6 +83,8 @@ def latent_class_data(
         Column of the table of cells by which judges have emissions of their own; None: none.
     units
         Tell participants apart.
+    tilted
+        How votes depend on each other, where this goes through a score of the votes.
 
     Returns
     -------
@@ -115,6 +126,8 @@ def latent_class_data(
     data = LatentClassData(
         patterns=patterns,
         groups=vote_groups(patterns, family),
+        tilts=None if tilted is None else tilts(patterns, np.asarray(scores(tilted, reads))),
+        tally=None if units else tally(patterns, len(reads)),
         reads=reads,
         anchors=anchors,
         shared_out=_shared_out(patterns, reads).reshape(anchors.shape),

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from evidial_bayes.models.base import Params
-from evidial_bayes.models.dependence import Dependence, Loading, effect_nodes, scores, shift
+from evidial_bayes.models.dependence import Dependence, Loading, effect_nodes, levels, scores, shift
 from evidial_bayes.models.emission.base import Link
 from evidial_bayes.models.latent_class_data import LatentClassData
 from evidial_bayes.models.priors import inside
 from evidial_bayes.models.quadrature import Quadrature
+from evidial_bayes.models.tilted import Tilts, log_tilted
 from evidial_bayes.models.vote_groups import VoteGroup
 from evidial_bayes.models.vote_product import Space, average, product_of_readers, read_through, times, to_log
 
@@ -48,6 +49,8 @@ def log_votes_given_state(structure: Structure, log_emission: Array, params: Par
         ``[vote_pattern, state, participant_node]``; one node where there is no participant effect.
     """
     nodes = _Nodes.of(structure, params, log_emission.shape[0])
+    if data.tilts is not None:
+        return _tilted(structure, log_emission, params, data, data.tilts, nodes)
     if "family_sigma" in params or "family_reading" in params:
         families = (_family(structure, log_emission, params, data, group, nodes)[group.row] for group in data.groups)
         values = reduce(partial(times, space=data.space), families)
@@ -103,6 +106,26 @@ class _Nodes:
         """Sum the cell effect out: ``[..., node]`` becomes ``[..., participant_node]``."""
         split = values.reshape(*values.shape[:-1], -1, len(self.participant))
         return average(jnp.swapaxes(split, -1, -2), self.cell, space)
+
+
+def _tilted(
+    structure: Structure, log_emission: Array, params: Params, data: LatentClassData, tilts: Tilts, nodes: _Nodes
+) -> Array:
+    """Log probability of all votes where the effect enters through a score: ``[vote_pattern, state, node]``."""
+    votes = jnp.asarray(data.patterns.votes)
+    table = jnp.swapaxes(log_emission, 1, 2).reshape(-1, log_emission.shape[1])
+    values = (votes.reshape(len(votes), -1) @ table)[..., None]
+    if nodes.effect is not None:
+        values = values + log_tilted(
+            tilts,
+            log_emission,
+            nodes.effect[0],
+            nodes.cell,
+            levels(structure.dependence, data.reads),
+            len(nodes.participant),
+            data.space,
+        )
+    return _read(values, params, "log")
 
 
 def _family(
