@@ -1,7 +1,8 @@
 """The posterior mode, looked for from many starts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,21 +11,14 @@ import numpy as np
 import xarray as xr
 from jax import Array
 from jax.flatten_util import ravel_pytree
-from numpyro.infer.util import constrain_fn, unconstrain_fn
-from scipy.optimize import OptimizeResult, minimize
 
-from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.panel import Panel
 from evidial_bayes.inference.compilation import Precision, precision, use_compilation_cache
+from evidial_bayes.inference.density import model_centre, sites_at
 from evidial_bayes.inference.progress import search_progress
 from evidial_bayes.inference.result import assemble_fit
+from evidial_bayes.inference.search import ModeSearch
 from evidial_bayes.models.base import MeasurementModel, Params
-
-# Half width of the box in unconstrained units: probits up to 12 and logits up to 80, beyond which no table can tell.
-BOUND = 60.0
-# Spread of the starts about the model's own, relative to that of the scattered ones. Much nearer, they all climb to the
-# mode that the model's own start finds, and look for nothing else.
-NEAR = 2 / 3
 
 
 @dataclass(frozen=True)
@@ -69,16 +63,12 @@ class MAP:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        for name in ("num_starts", "max_iterations"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"inference.{name}: {value!r} is not usable; allowed: a whole number from 1 on.")
-        for name in ("spread", "tolerance", "same_mode"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-                raise InputError(f"inference.{name}: {value!r} is not usable; allowed: a positive number.")
-        if self.floats not in ("float64", "float32"):
-            raise InputError(f"inference.floats: '{self.floats}' is unknown. Allowed: float64, float32.")
+        self._settings()
+
+    def _settings(self) -> ModeSearch:
+        return ModeSearch(
+            self.num_starts, self.spread, self.max_iterations, self.tolerance, self.same_mode, self.floats
+        )
 
     def fit(self, rng_key: Array, model: MeasurementModel, panel: Panel) -> xr.DataTree:
         """Find the mode of a model's parameters given the votes of a panel.
@@ -115,8 +105,9 @@ class MAP:
         start_key, effect_key = jax.random.split(rng_key)
         with precision(self.floats):
             data = jax.tree.map(jnp.asarray, prepared.data)
-            centre = unconstrain_fn(model, (data,), {}, model.initial(data))
-            found = self._search(model, data, centre, self._starts(start_key, centre), tuple(prepared.dims))
+            centre = model_centre(model, data)
+            starts = self._settings().starts(start_key, ravel_pytree(centre)[0])
+            found = self._search(model, data, centre, starts, tuple(prepared.dims))
             best = found[0]["params"]
         tree = assemble_fit(
             effect_key,
@@ -131,26 +122,15 @@ class MAP:
         tree["modes"] = xr.DataTree(_modes(found, self.same_mode))
         return tree
 
-    def _starts(self, rng_key: Array, centre: Params) -> np.ndarray:
-        """Unconstrained coordinates ``[start, coordinate]``."""
-        flat, _ = ravel_pytree(centre)
-        starts = self.spread * jax.random.normal(rng_key, (self.num_starts, flat.size), flat.dtype)
-        starts = starts.at[1::2].set(flat + NEAR * starts[1::2]).at[0].set(flat)
-        return np.asarray(starts, dtype=np.float64)
-
     def _search(
         self, model: MeasurementModel, data: Any, centre: Params, starts: np.ndarray, sites: tuple[str, ...]
     ) -> list[dict[str, Any]]:
         """Climb from every start; best end first."""
-        found = []
-
-        def downhill(x: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = _log_density(sites, model, data, centre, x)
-            return -float(value), -np.asarray(gradient, dtype=np.float64)
-
+        search, found = self._settings(), []
+        density = partial(_log_density, sites, model, data, centre)
         with search_progress(len(starts), show=self.progress) as report:
             for start in starts:
-                end, iterations = self._climb(downhill, start)
+                end, iterations = search.climb(density, start)
                 params, log_likelihood = _at(sites, model, data, centre, end.x)
                 found.append(
                     {
@@ -159,54 +139,16 @@ class MAP:
                         "log_likelihood": float(log_likelihood),
                         "gradient": float(np.abs(end.jac).max(initial=0.0)),
                         "iterations": iterations,
-                        "converged": self._converged(end),
+                        "converged": search.converged(end),
                     }
                 )
                 report(max(f["log_density"] for f in found))
         return sorted(found, key=lambda f: -f["log_density"])
 
-    def _climb(self, downhill: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarray) -> tuple[Any, int]:
-        """Run L-BFGS until it has converged, used up its iterations, or gains nothing by starting afresh.
-
-        Far from a mode the curvature it remembers can mislead it into steps so small that it stops on a slope.
-        """
-        iterations, before = 0, np.inf
-        while True:
-            end = minimize(
-                downhill,
-                x,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=[(-BOUND, BOUND)] * x.size,
-                options={
-                    "maxiter": self.max_iterations - iterations,
-                    "ftol": 1e-15,
-                    "gtol": self.tolerance,
-                    "maxcor": 30,
-                    "maxfun": 10**6,
-                },
-            )
-            iterations += int(end.nit)
-            if self._converged(end) or iterations >= self.max_iterations or not end.fun < before:
-                return end, iterations
-            x, before = end.x, end.fun
-
-    def _converged(self, end: OptimizeResult) -> bool:
-        """Whether an end is a mode, or so near one at infinity that going on past the bound would gain next to nothing.
-
-        Runaway loadings pull outwards a little still; where density has no maximum at all, the pull is much larger.
-        """
-        outward = (np.abs(end.x) >= BOUND) & (end.jac * end.x < 0)
-        tolerance = max(self.tolerance, float(np.sqrt(np.finfo(self.floats).eps)))
-        free = np.abs(end.jac[~outward]).max(initial=0.0) <= tolerance * max(1.0, abs(float(end.fun)))
-        held = np.abs(end.jac[outward]).max(initial=0.0) < self.same_mode
-        return bool(np.isfinite(end.fun) and free and held)
-
 
 def _params(sites: tuple[str, ...], model: MeasurementModel, data: Any, centre: Params, x: Array) -> Params:
     """Sites at flat unconstrained coordinates, which are in the order of those of the centre."""
-    z = ravel_pytree(centre)[1](x)
-    every = constrain_fn(model, (data,), {}, z, return_deterministic=True)
+    every = sites_at(model, data, centre, x)
     return {name: every[name] for name in sites}
 
 

@@ -2,29 +2,33 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-type Report = Callable[[int, np.ndarray, int], None]
+type Report = Callable[[int, int, np.ndarray, int], None]
 
 
 @contextmanager
-def sampling_progress(num_warmup: int, num_samples: int, *, show: bool) -> Iterator[Report]:
+def sampling_progress(num_warmup: int, num_samples: int, num_chains: int, *, show: bool) -> Iterator[Report]:
     """Show how far all chains are, their step sizes, divergences after warm-up, and the time left.
 
     Parameters
     ----------
     num_warmup, num_samples
         Steps of every chain.
+    num_chains
+        Number of chains.
     show
         Show the bar. Whatever is said here, nothing is shown where the error stream is no terminal.
 
     Yields
     ------
     callable
-        ``report(steps, step_size[chain], n_divergences)``, to be called after some steps.
+        ``report(first_chain, steps, step_size[chain], n_divergences)``, to be called after some steps of one chain or
+        of several neighbours, from any thread.
     """
     console = Console(stderr=True)
     bar = Progress(
@@ -37,23 +41,27 @@ def sampling_progress(num_warmup: int, num_samples: int, *, show: bool) -> Itera
         console=console,
         disable=not (show and console.is_terminal),
     )
-    done = 0
+    done = np.zeros(num_chains, dtype=np.int64)
+    sizes = np.full(num_chains, np.nan)
     divergences = 0
+    lock = Lock()
     with bar:
-        task = bar.add_task("compiling", total=num_warmup + num_samples, state="")
+        task = bar.add_task("compiling", total=(num_warmup + num_samples) * num_chains, state="")
 
-        def report(steps: int, step_size: np.ndarray, n_divergences: int) -> None:
-            nonlocal done, divergences
-            done += steps
-            warming = done <= num_warmup
-            divergences += 0 if warming else n_divergences
-            sizes = " ".join(f"{size:.2g}" for size in step_size[:8])
-            bar.update(
-                task,
-                advance=steps,
-                description="warm-up" if warming else "sampling",
-                state=f"step size {sizes}{' …' if len(step_size) > 8 else ''}, {divergences} divergences",
-            )
+        def report(first: int, steps: int, step_size: np.ndarray, n_divergences: int) -> None:
+            nonlocal divergences
+            with lock:
+                chains = slice(first, first + len(step_size))
+                done[chains] += steps
+                sizes[chains] = step_size
+                divergences += n_divergences
+                shown = " ".join("–" if np.isnan(size) else f"{size:.2g}" for size in sizes[:8])
+                bar.update(
+                    task,
+                    completed=int(done.sum()),
+                    description="warm-up" if done.min() <= num_warmup else "sampling",
+                    state=f"step size {shown}{' …' if num_chains > 8 else ''}, {divergences} divergences",
+                )
 
         yield report
 

@@ -3,6 +3,7 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 from evidial_bayes.data.codebook import Codebook
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.panel import build_panel
+from evidial_bayes.inference import map as map_module
 from evidial_bayes.inference.map import MAP
 from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.latent_class import LatentClass
@@ -125,7 +127,7 @@ def test_dawid_and_skenes_own_table(shared_data, monkeypatch):
         "emission_log_ratio": to_log_ratio(np.maximum(published["E"], 1e-9)),
         "prevalence_log_ratio": to_log_ratio(np.array(published["pi"])),
     }
-    monkeypatch.setattr(LatentClass, "initial", lambda self, data: start)
+    monkeypatch.setattr(map_module, "model_centre", lambda *_: jax.tree.map(jnp.asarray, start))
     there = MAP(num_starts=1, progress=False).fit(jax.random.key(0), model, panel)
     assert float(there["modes"]["log_likelihood"][0]) == pytest.approx(published["ll"], abs=1e-3)
     states = posterior_reference(there, model, panel).probability
