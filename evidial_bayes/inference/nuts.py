@@ -1,7 +1,6 @@
 """The No-U-Turn sampler, through NumPyro's kernel."""
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Literal, get_args
 
 import jax
@@ -15,20 +14,15 @@ from evidial_bayes.data.errors import InputError, suggest
 from evidial_bayes.data.panel import Panel
 from evidial_bayes.inference.chains import ChainMethod, Kernel, Target, run_chains
 from evidial_bayes.inference.compilation import Precision, precision, use_compilation_cache
-from evidial_bayes.inference.density import constrain, model_centre, value_and_gradient
-from evidial_bayes.inference.gaussian import Gaussian, gaussian_at
+from evidial_bayes.inference.density import constrain, model_centre
 from evidial_bayes.inference.progress import sampling_progress
 from evidial_bayes.inference.result import assemble_fit
-from evidial_bayes.inference.search import ModeSearch
-from evidial_bayes.models.base import MeasurementModel, Params, Prepared
+from evidial_bayes.inference.whitening import whitening
+from evidial_bayes.models.base import MeasurementModel, Params
 
 Metric = Literal["laplace", "diagonal", "dense"]
 # Half width of the uniform jitter about the model's central start, in unconstrained units.
 JITTER = 0.5
-# Coordinates beyond which whitening, a product with a square matrix in every leapfrog step, costs more than it saves.
-MOST_WHITENED = 500
-# Where the density is flatter at its mode, coordinates are stretched to a standard deviation of ten only.
-LEAST_PRECISION = 1e-2
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,7 @@ class NUTS:
         """
         prepared = model.prepare(panel)
         use_compilation_cache()
-        metric = self._whitening(model, prepared) if self.metric == "laplace" else None
+        metric = whitening(model, prepared) if self.metric == "laplace" else None
         depths = (min(self.max_warmup_tree_depth, self.max_tree_depth), self.max_tree_depth)
         kernel = Kernel(self.num_warmup, self.target_accept_prob, depths, self.metric == "dense")
         with precision(self.floats):
@@ -145,21 +139,6 @@ class NUTS:
             attrs={"inference": type(self).__name__, "inference_settings": asdict(self)},
             floats=self.floats,
         )
-
-    def _whitening(self, model: MeasurementModel, prepared: Prepared) -> Gaussian | None:
-        """Coordinates in which the posterior is nearly standard normal; None where they cannot be had or cost much."""
-        # In single precision differences of gradients would be noise.
-        with precision("float64"):
-            data = jax.tree.map(jnp.asarray, prepared.data)
-            centre = model_centre(model, data)
-            start = np.asarray(ravel_pytree(centre)[0])
-            if start.size > MOST_WHITENED:
-                return None
-            density = partial(value_and_gradient, model, data, centre)
-            end, _ = ModeSearch(num_starts=1).climb(density, start)
-            if not np.isfinite(end.fun):
-                return None
-            return gaussian_at(density, end.x, LEAST_PRECISION)[0]
 
 
 @jax.jit

@@ -12,7 +12,7 @@ import xarray as xr
 from evidial_bayes.data.codebook import Codebook
 from evidial_bayes.data.errors import InputError
 from evidial_bayes.data.panel import build_panel
-from evidial_bayes.inference import chains, nuts
+from evidial_bayes.inference import chains, whitening
 from evidial_bayes.inference.nuts import NUTS
 from evidial_bayes.models.emission.dirichlet import DiagonalDirichlet
 from evidial_bayes.models.latent_class import LatentClass
@@ -170,7 +170,7 @@ def test_other_ways_to_run_chains_have_the_same_posterior(fit, model, panel):
 def test_many_coordinates_are_not_whitened(model, panel, monkeypatch):
     short = NUTS(num_warmup=20, num_samples=5, num_chains=2, max_tree_depth=4, progress=False)
     plain = replace(short, metric="diagonal").fit(jax.random.key(5), model, panel)["posterior"].dataset
-    monkeypatch.setattr(nuts, "MOST_WHITENED", 10)
+    monkeypatch.setattr(whitening, "MOST_WHITENED", 10)
     xr.testing.assert_equal(plain, short.fit(jax.random.key(5), model, panel)["posterior"].dataset)
 
 
